@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 import dlv.versions.add as adding
-import dlv.versions.add as staging
 import dlv.versions.commit as committing
 from dlv.adapters import network_json, safetensors
 from dlv.adapters.checkpoint import Tensor
@@ -81,9 +80,7 @@ def committed(layers: int, *, with_network: bool, add: bool = True) -> float:
         Path(folder, "network.json").write_text(json.dumps(network))
         files = ["w.safetensors", *(["network.json"] if with_network else [])]
 
-        adding_took = seconds(
-            lambda: adding.add(repository, Path(folder), files, staging.Request())
-        )
+        adding_took = seconds(lambda: adding.add(repository, Path(folder), files, adding.Request()))
         taken = seconds(
             lambda: committing.commit(repository, committing.Request("m", "someone", "net"))
         )

@@ -54,9 +54,9 @@ def open(  # noqa: A001
 
     found.patience = Patience(seconds, logging.getLogger("dlv").warning)
     if found.outdated:
-        import dlv.recovery.rebuild as rebuilding
+        import dlv.recovery.rebuild as rebuild
 
-        rebuilding.rebuild(found, if_outdated=True)
+        rebuild.rebuild(found, if_outdated=True)
     return Repo(found)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import dlv.disk.config_text as files
+import dlv.disk.config_text as config_text
 from dlv.errors import UsageError, nearest
 
 SYSTEM_FILE = Path("/etc/dlv/config.toml")
@@ -163,29 +163,31 @@ class Config:
                 hint=f"dlv config --user {key} ...",
             )
         parsed = parse(key, value)
-        lines = files.lines_of(path)
+        lines = config_text.lines_of(path)
         table, _, name = key.partition(".")
         line = f"{name} = {_toml(parsed)}"
-        at, end = files.find(lines, table, name)
+        at, end = config_text.find(lines, table, name)
         if at is not None:
-            lines[at] = files.left(lines[at]) + _toml(parsed) + files.comment(lines[at])
+            lines[at] = config_text.left(lines[at]) + _toml(parsed) + config_text.comment(lines[at])
         elif end is not None:
             lines.insert(end, line)
         else:
             lines += ["", f"[{table}]", line] if lines else [f"[{table}]", line]
-        files.write(path, lines, key, parsed)
-        return Setting(key, parsed, Origin(level, str(path), files.line_of(lines, table, name)))
+        config_text.write(path, lines, key, parsed)
+        return Setting(
+            key, parsed, Origin(level, str(path), config_text.line_of(lines, table, name))
+        )
 
     def unset(self, level: str, key: str) -> bool:
         """Take a key out of a file; whether it was there."""
         known(key)
         path = self._path(level)
-        lines = files.lines_of(path)
-        at, _ = files.find(lines, *key.split(".", 1))
+        lines = config_text.lines_of(path)
+        at, _ = config_text.find(lines, *key.split(".", 1))
         if at is None:
             return False
         del lines[at]
-        files.write(path, lines, key, None)
+        config_text.write(path, lines, key, None)
         return True
 
     def _path(self, level: str) -> Path:
@@ -198,15 +200,15 @@ class Config:
         return self.files[level]
 
     def _read_file(self, level: str, path: Path) -> None:
-        lines = files.lines_of(path)
-        document = files.parsed(path, lines)
+        lines = config_text.lines_of(path)
+        document = config_text.parsed(path, lines)
         for table, content in document.items():
             if not isinstance(content, dict):
-                self._unknown(table, f"{path}:{files.line_of(lines, '', table)}")
+                self._unknown(table, f"{path}:{config_text.line_of(lines, '', table)}")
                 continue
             for name, value in content.items():
                 key = f"{table}.{name}"
-                origin = Origin(level, str(path), files.line_of(lines, table, name))
+                origin = Origin(level, str(path), config_text.line_of(lines, table, name))
                 if key not in KEYS:
                     self._unknown(key, str(origin))
                 elif KEYS[key].program and level == "repository":

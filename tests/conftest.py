@@ -27,11 +27,11 @@ import pytest
 from safetensors.numpy import save_file
 
 import dlv.dql.words.tables as tables
-import dlv.repository.tags as tagging
-import dlv.repository.undo as undoing
+import dlv.repository.tags as tags
+import dlv.repository.undo as undo
 import dlv.versions.add as adding
 import dlv.versions.commit as committing
-import dlv.versions.remove as removing
+import dlv.versions.remove as remove
 from dlv.archiving.archive import Archived, archive
 from dlv.archiving.budgets import Policy
 from dlv.archiving.proposal import Request as ArchiveRequest
@@ -192,21 +192,21 @@ def lived_once(tmp_path_factory: pytest.TempPathFactory, commit_model: Callable[
         files = {"train.py": "import torch\n", "src/model.py": "SEED = 1\n", "log.csv": log(30)}
         first = {100: weights(1), 200: weights(2)}
         commit_model(repository, "lenet", first, nodes, files=files, parameters={"lr": 0.1})
-        tagging.set_tag(repository, "best", "lenet@1", "Ada")
+        tags.set_tag(repository, "best", "lenet@1", "Ada")
         commit_model(repository, "lenet", {200: weights(3)}, files={"log.csv": log(40)})
-        tagging.set_tag(repository, "best", "lenet@2", "Ada", move=True)
-        tagging.set_tag(repository, "old", "lenet@1", "Ada")
-        tagging.delete_tag(repository, "old", "Ada")
+        tags.set_tag(repository, "best", "lenet@2", "Ada", move=True)
+        tags.set_tag(repository, "old", "lenet@1", "Ada")
+        tags.delete_tag(repository, "old", "Ada")
         commit_model(repository, "lenet", weights(4), parameters={"lr": 0.2})
-        undoing.undo(repository, "Ada")
-        removing.remove(repository, ["lenet@1"], "Ada", steps="100")
+        undo.undo(repository, "Ada")
+        remove.remove(repository, ["lenet@1"], "Ada", steps="100")
         with repository.change("copy", "Ada") as change:
             change.set_next("wide", "copy")
         commit_model(repository, "wide", weights(5), files={"src/model.py": "SEED = 5\n"})
         commit_model(repository, "wide", weights(6))
-        removing.remove(repository, ["wide@1"], "Ada", force=True)
-        removing.remove(repository, ["wide@2"], "Ada", force=True)
-        undoing.undo(repository, "Ada")
+        remove.remove(repository, ["wide@1"], "Ada", force=True)
+        remove.remove(repository, ["wide@2"], "Ada", force=True)
+        undo.undo(repository, "Ada")
         commit_model(repository, "lenet", weights(7), message="after an undo")
         (folder / "new.py").write_text("staged\n")
         adding.add(repository, folder, ["new.py"], AddRequest())

@@ -14,7 +14,7 @@ import onnxruntime
 import torch
 
 from dlv.adapters.checkpoint import Checkpoint, Tensor
-from dlv.adapters.onnx import files as adapter
+from dlv.adapters.onnx import files as onnx_files
 from dlv.network.graph import Network, Node
 from dlv.network.torch.module import build
 from dlv.network.verify import verify
@@ -33,7 +33,7 @@ def opened(
 ) -> Iterator[Checkpoint]:
     path = folder / name
     path.write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
-    checkpoint = adapter.open(str(path))
+    checkpoint = onnx_files.open(str(path))
     try:
         yield checkpoint
     finally:
@@ -123,5 +123,5 @@ def random_input(model: onnx.ModelProto, batch: int = 2) -> dict[str, Array]:
 def restored(checkpoint: Checkpoint) -> bytes:
     out = io.BytesIO()
     assert checkpoint.skeleton is not None
-    adapter.restore(out, checkpoint.skeleton, checkpoint.tensors)
+    onnx_files.restore(out, checkpoint.skeleton, checkpoint.tensors)
     return out.getvalue()

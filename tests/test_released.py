@@ -14,7 +14,7 @@ import dlv.api as api
 import dlv.cli as cli
 import dlv.metadata.database as database
 import dlv.recovery.rebuild as rebuild
-import dlv.repository.git_files as files
+import dlv.repository.git_files as git_files
 import dlv.upkeep.check as check
 from dlv.errors import Damaged, StorageError
 from dlv.metadata import dump
@@ -96,7 +96,7 @@ def test_everything_is_there(released: Released) -> None:
             for step, tensors in snapshots.items():
                 weights = version.at(int(step)).state_dict()
                 assert {k: _hash(weights[k].tobytes()) for k in weights} == tensors, (label, step)
-        store = files.FileStore(repo.repository.files_git)
+        store = git_files.FileStore(repo.repository.files_git)
         for label, held in released.expected["files"].items():
             entries = {entry.path: entry for entry in repo[label].manifest.files}
             assert {path: _hash(store.read(entries[path])) for path in held} == held

@@ -24,7 +24,7 @@ from benchmarks.progressive import measure, nets
 from benchmarks.progressive.measure import Committed, Point
 from benchmarks.storage.corpora import Corpus, default_cache
 from benchmarks.storage.stores import DLV, run
-from dlv.archiving.bounding import run as halving
+from dlv.archiving.bounding import run as bounding
 from dlv.archiving.bounding.calibration import Asked
 from dlv.archiving.bounding.run import Request, bound
 from dlv.pas.chunks import SUFFIX
@@ -48,9 +48,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in given.net or nets.NETS:
             net, model = nets.NETS[name], corpus.end(name)
-            for title, worth in (("fixed", math.inf), ("halves", halving.WORTH)):
+            for title, worth in (("fixed", math.inf), ("halves", bounding.WORTH)):
                 made = measure.added(net, model, given.seed, Path(folder, name, title))
-                with mock.patch.object(halving, "WORTH", worth):
+                with mock.patch.object(bounding, "WORTH", worth):
                     bounded(made)
                 print(f"{net.title:<24}{title:<8}{line(made)}", flush=True)
 

@@ -11,7 +11,7 @@ import dlv.weights.bounds as bounds
 from benchmarks.progressive.measure import Committed, ratio
 from dlv.adapters.data.columns import Held
 from dlv.adapters.data.sets import Data
-from dlv.evaluation import evaluate as plain
+from dlv.evaluation import evaluate
 from dlv.evaluation.answers import Settings
 from dlv.evaluation.data import Rows
 from dlv.evaluation.model import Model
@@ -72,7 +72,7 @@ def _progressive(given: Given) -> None:
 
 def _plain(given: Given) -> None:
     x, _, model = given
-    plain.evaluate_fully(model, _rows(model, x), plain.Options(precision="float64"))
+    evaluate.evaluate_fully(model, _rows(model, x), evaluate.Options(precision="float64"))
 
 
 def _rows(model: Model, x: Array) -> Rows:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import dlv.training.workers.worker as workers
+import dlv.training.workers.worker as worker
 from benchmarks.dql.goals import Verdict, at_most
 from dlv.metadata.trials import Trials
 from dlv.network import json_form
@@ -137,7 +137,7 @@ def overhead(slices: int = 8) -> float:
                 return bool(told.exists() and len(told.read_text().split()) >= 2 * slices)
 
             began = time.perf_counter()
-            done = workers.work(
+            done = worker.work(
                 store,
                 root,
                 Readers(rows=lambda *_: None, events=None),  # type: ignore[arg-type, return-value]

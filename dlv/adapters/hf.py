@@ -70,11 +70,11 @@ def advise(paths: Iterable[Path]) -> Advised:
 
 def _check_parts(names: dict[str, Path]) -> None:
     """Parts of weights that lie together with their index are all there, in any folder."""
-    from dlv.adapters import settings
+    from dlv.adapters import settings as settings_files
 
     for name in sorted(name for name in names if name.endswith(INDEX)):
         try:
-            told = settings.read(str(names[name]), "json").get("weight_map")
+            told = settings_files.read(str(names[name]), "json").get("weight_map")
         except DlvError:
             continue
         wanted = set(told.values()) if isinstance(told, dict) else set()
@@ -125,9 +125,9 @@ def _choose(advised: Advised, models: Sequence[dict[str, Path]]) -> None:
 
 def _fits(path: Path) -> bool:
     try:
-        from dlv.adapters import settings
+        from dlv.adapters import settings as settings_files
 
-        settings.flatten(settings.read(str(path), "json"))
+        settings_files.flatten(settings_files.read(str(path), "json"))
     except DlvError:
         return False
     return True
@@ -194,9 +194,9 @@ def _check_numbers(shards: dict[str, Path]) -> None:
 
 def _check_index(advised: Advised, index: Path, shards: dict[str, Path]) -> set[str]:
     """The parts that an index names, after every tensor was found where it should be."""
-    from dlv.adapters import settings
+    from dlv.adapters import settings as settings_files
 
-    told = settings.read(str(index), "json").get("weight_map")
+    told = settings_files.read(str(index), "json").get("weight_map")
     if not isinstance(told, dict) or not all(isinstance(name, str) for name in told.values()):
         raise Damaged(f"{index} maps no tensors to files", why="`weight_map` is looked for")
     held: dict[str, set[str]] = {}

@@ -139,15 +139,15 @@ def _matched(
                 yield digest, base
 
 
-def _fits(one: StoredMatrix | None, other: StoredMatrix | None) -> bool:
+def _fits(base: StoredMatrix | None, other: StoredMatrix | None) -> bool:
     """A delta never leaves dtype and rank."""
     return (
-        one is not None
+        base is not None
         and other is not None
-        and one.hash != other.hash
-        and one.dtype == other.dtype
-        and len(one.shape) == len(other.shape)
-        and min(one.shape, default=1) > 0
+        and base.hash != other.hash
+        and base.dtype == other.dtype
+        and len(base.shape) == len(other.shape)
+        and min(base.shape, default=1) > 0
         and min(other.shape, default=1) > 0
     )
 

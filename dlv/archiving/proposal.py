@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-import dlv.archiving.budgets as limits
+import dlv.archiving.budgets as budgets
 import dlv.disk.user_files as user_files
 import dlv.repository.revisions as revisions
 from dlv.archiving.budgets import Policy
@@ -119,7 +119,7 @@ def propose(
     with progress("measure", sum(planner.encoding(digest).nbytes or 0 for digest in scope)) as bar:
         layout = planner.layout(scope, bar.advance)
     minima = make_plan(layout.graph, [None] * len(layout.groups), request.scheme, "spt").minima
-    asked = limits.budgets(db, request.policy, layout.groups, minima)
+    asked = budgets.budgets(db, request.policy, layout.groups, minima)
     if request.local:
         placed, movable = layout.placed(set(scope)), layout.movable(set(scope))
         plan = replan(layout.graph, placed, asked, request.scheme, movable=movable)
@@ -134,7 +134,7 @@ def propose(
             max_depth=MAX_DEPTH,
         )
     except Infeasible as error:
-        raise limits.explain(error, layout.groups) from error
+        raise budgets.explain(error, layout.groups) from error
     if request.algorithm == "best":
         planned = _settled(layout, planned, request.scheme)
     return Proposal(layout, planned, request.scheme)
@@ -178,7 +178,7 @@ def raw_bytes(matrix: usage.StoredMatrix) -> int:
 def timings(plan: Proposal) -> list[Timing]:
     costs = plan.plan.snapshot_costs(plan.graph, plan.scheme)
     return [
-        Timing(limits.label(group), cost, budget, fastest)
+        Timing(budgets.label(group), cost, budget, fastest)
         for group, cost, budget, fastest in zip(
             plan.layout.groups, costs, plan.planned.budgets, plan.planned.minima, strict=True
         )
@@ -248,7 +248,7 @@ def _explained(plan: Proposal, digest: str) -> Explained:
     where: dict[str, str] = {}
     for group in plan.layout.groups:
         for other in group.matrices:
-            where.setdefault(other, limits.label(group))
+            where.setdefault(other, budgets.label(group))
 
     def called(vertex: int) -> str:
         other = matrices[vertex - 1].hash

@@ -284,18 +284,18 @@ def _encode(packing: Packing, tryouts: Tryouts, choice: Choice, encoding: Encodi
 
 
 def verify(
-    repository: Repository, store: MatrixStore, made: Sequence[PackRecord], advance: Advance
+    repository: Repository, store: MatrixStore, packs: Sequence[PackRecord], advance: Advance
 ) -> None:
     """Read every matrix and object of the new packs as readers will, by its name."""
-    overlay = Overlay(PackIndex(repository.database), made)
+    overlay = Overlay(PackIndex(repository.database), packs)
     view = MatrixStore(store.packs_dir, store.tmp_dir, overlay)  # type: ignore[arg-type]
     try:
-        fresh = dict.fromkeys(row.matrix for pack in made for row in pack.rows.encodings)
+        fresh = dict.fromkeys(row.matrix for pack in packs for row in pack.rows.encodings)
         for _, raw in view.together(fresh):
             advance(len(raw))
         for kind, name in dict.fromkeys(
             (chunk.kind, owner)
-            for pack in made
+            for pack in packs
             for chunk in pack.rows.chunks
             for owner, _, _ in chunk.members
             if isinstance(owner, str)
@@ -303,7 +303,7 @@ def verify(
             view.object(kind, name)
     except DlvError:
         known = {name for name, _ in matrices.packs(repository.database)}
-        for pack in made:
+        for pack in packs:
             if pack.hash not in known:
                 durable.remove(pack.path)
         raise
@@ -314,17 +314,17 @@ def verify(
 def switch(
     repository: Repository,
     store: MatrixStore,
-    made: Sequence[PackRecord],
+    packs: Sequence[PackRecord],
     author: str,
     summary: str,
     also: Callable[[Database], None] = lambda _: None,
 ) -> None:
     """From the end of this transaction on the new packs count; `also` is done with it."""
     with repository.change("archive", author) as change:
-        matrices.supersede(change.db, [(pack.hash, pack.bytes, pack.footer) for pack in made])
+        matrices.supersede(change.db, [(pack.hash, pack.bytes, pack.footer) for pack in packs])
         also(change.db)
-        _see(store, Overlay(PackIndex(change.db), made))
-        change.record("archive", None, {"packs": [pack.hash for pack in made]})
+        _see(store, Overlay(PackIndex(change.db), packs))
+        change.record("archive", None, {"packs": [pack.hash for pack in packs]})
         change.summary = summary
 
 

@@ -408,8 +408,8 @@ class Tryouts:
                 raise storage_error("write in", self._folder, error) from error
         self._note(choice, tried, kept)
 
-    def _note(self, choice: Choice, tried: Tried, kept: list[list[Any]] | None) -> None:
-        self._notes[choice] = _Note(tried, kept)
+    def _note(self, choice: Choice, tried: Tried, parts: list[list[Any]] | None) -> None:
+        self._notes[choice] = _Note(tried, parts)
         self._write(
             {
                 "manner": self._manner,
@@ -417,7 +417,7 @@ class Tryouts:
                 "encoding": tried.encoding.as_json(),
                 "stored": tried.stored,
                 "parts": tried.parts,
-                "kept": kept,
+                "kept": parts,
             }
         )
 
@@ -429,9 +429,9 @@ class Tryouts:
         except OSError as error:
             raise storage_error("write in", self._folder, error) from error
 
-    def _replay(self, kept: list[list[Any]]) -> list[Place] | None:
+    def _replay(self, parts: list[list[Any]]) -> list[Place] | None:
         """Where the parts lie, if all are whole."""
-        places = [Place(*row) for row in kept]
+        places = [Place(*row) for row in parts]
         return places if all(place.part(self._bytes) is not None for place in places) else None
 
     def _recall(self) -> None:

@@ -67,13 +67,12 @@ def run(
         call.output.message(f"running {network}, which takes some seconds")
     with call.progress("reading") as bar:
         import dlv.versions.add as adding
-        import dlv.versions.add as staging
 
         added = adding.add(
             call.repository,
             call.directory,
             paths,
-            staging.Request(
+            adding.Request(
                 network=network,
                 optimizer="drop" if no_optimizer else call.config.get("commit.optimizer"),
                 progress=bar.advance,

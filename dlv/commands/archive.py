@@ -89,16 +89,16 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
     options = {name: given[name] for name in _ASKED.split()}
     asked = planning.request(call, refs, scheme=given["retrieval"], **options)
     if given["explain"] is not None:
-        import dlv.archiving.proposal as explain
+        import dlv.archiving.proposal as proposal
 
-        found = explain.explain(call.repository, asked, given["explain"], progress=call.progress)
+        found = proposal.explain(call.repository, asked, given["explain"], progress=call.progress)
         document, blocks = view.explained(found)
         call.output.emit("archive", document, *blocks, ids=[item.matrix for item in found])
         return
-    import dlv.archiving.archive as archive
+    import dlv.archiving.archive as archiving
 
     dry = given["dry_run"]
-    outcome = archive.archive(call.repository, asked, dry_run=dry, progress=call.progress)
+    outcome = archiving.archive(call.repository, asked, dry_run=dry, progress=call.progress)
     document, blocks = view.archived(outcome)
     call.output.emit("archive", document, *blocks)
     planning.tell_waiting(call, outcome.waiting)

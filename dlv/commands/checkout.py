@@ -51,11 +51,11 @@ def run(
     With --planes the weights are approximate, in files whose names say so, as w.2-planes.npz.
     """
     with call.progress("writing") as bar:
-        import dlv.versions.checkout as checkout
+        import dlv.versions.checkout as checkouts
 
-        found = checkout.checkout(
+        found = checkouts.checkout(
             call.repository,
-            checkout.Request(
+            checkouts.Request(
                 author=call.author,
                 here=call.directory,
                 opened=open_weights,

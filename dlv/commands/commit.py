@@ -115,13 +115,13 @@ def _parameters(items: tuple[str, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if not items:
         return found
-    import dlv.adapters.settings as settings
+    import dlv.adapters.settings as settings_files
 
     for item in items:
         key, equals, text = item.partition("=")
         if not equals or not key.strip():
             raise UsageError(f"`{item}` is not of the form K=V", hint="--param lr=0.1")
-        found |= settings.flatten({key.strip(): _value(text)})
+        found |= settings_files.flatten({key.strip(): _value(text)})
     return found
 
 

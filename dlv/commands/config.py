@@ -42,7 +42,7 @@ def run(
     """
     if unset and (key is None or value is not None):
         raise UsageError("--unset takes one KEY and no VALUE", hint="dlv config --unset user.name")
-    import dlv.config as config
+    import dlv.config as config_module
 
     if key is not None and (unset or value is not None):
         target = level or "repository"
@@ -50,7 +50,7 @@ def run(
             call.config.unset(target, key)
         elif value is not None:
             call.config.set(target, key, value)
-        settings = [config.Config.load(call.repository_file, call.environ).setting(key)]
+        settings = [config_module.Config.load(call.repository_file, call.environ).setting(key)]
         if not call.json:
             return
     else:
@@ -73,13 +73,13 @@ def run(
     }
     columns = [Column("key", fixed=True), Column("value"), Column("origin", fixed=True)]
     rows: list[list[Cell]] = [
-        [s.key, config.shown(s.value) or None, Text(str(s.origin), "dim")] for s in settings
+        [s.key, config_module.shown(s.value) or None, Text(str(s.origin), "dim")] for s in settings
     ]
     if key:
         columns, rows = columns[1:], [row[1:] for row in rows]
     if not show_origin:
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     if key and not show_origin:
-        call.output.emit("config", document, *(config.shown(s.value) for s in settings))
+        call.output.emit("config", document, *(config_module.shown(s.value) for s in settings))
     else:
         call.output.emit("config", document, Table(columns, rows))

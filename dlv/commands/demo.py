@@ -23,9 +23,9 @@ def run(call: Invocation, directory: str) -> None:
     Trains a small network with numpy, a second or two, and commits four versions of it to a
     repository in DIR (dlv-demo unless named). Delete the folder when you have seen enough.
     """
-    import dlv.demo.run as demo
+    import dlv.demo.run as demos
 
-    made = demo.demo(call.directory / directory, call.author)
+    made = demos.demo(call.directory / directory, call.author)
     table = Table(
         [Column("version", fixed=True), "id", "message", "tags"],
         [[Text(v.label, "bold"), Id(v.id), v.message, Items(v.tags)] for v in made.versions],

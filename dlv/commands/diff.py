@@ -62,15 +62,15 @@ def run(
         raise UsageError("give one of --md and --csv")
     if planes is not None and given["exact"]:
         raise UsageError("give one of --planes and --exact")
-    import dlv.versions.diff as diff
+    import dlv.versions.diff as diffing
     import dlv.views.difference_records as records
     import dlv.views.differences as view
 
     with call.progress("compare") as bar:
-        found = diff.diff(
+        found = diffing.diff(
             call.repository,
             refs,
-            sections=[name for name in diff.SECTIONS if given[name]],
+            sections=[name for name in diffing.SECTIONS if given[name]],
             layer=layer,
             everything=everything,
             planes=planes,

@@ -64,12 +64,12 @@ def run(
         call.output.hint("versions are removed as before gc; dlv undo --list shows how to go on")
         return
     import dlv.upkeep.collect as collect
-    import dlv.upkeep.mark as roots
-    import dlv.upkeep.retention as policies
+    import dlv.upkeep.mark as mark
+    import dlv.upkeep.retention as retention
 
     request = collect.Request(
-        roots.duration(grace if grace is not None else str(call.config.get("gc.grace"))),
-        policies.Policy(keep_last, tuple(policies.best(text) for text in keep_best)),
+        mark.duration(grace if grace is not None else str(call.config.get("gc.grace"))),
+        retention.Policy(keep_last, tuple(retention.best(text) for text in keep_best)),
         call.author,
     )
     outcome = collect.plan(repository, request)

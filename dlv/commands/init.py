@@ -28,9 +28,9 @@ def run(call: Invocation, directory: str | None, shared: str | None) -> None:
     folder. Doing it again is harmless: what is missing is added, nothing is lost. Whatever is
     written there later has the rights that .dlv gives, whatever the umask of who writes.
     """
-    import dlv.repository.handle as repository
+    import dlv.repository.handle as repositories
 
-    made, new = repository.Repository.init(Path(call.directory, directory or "."), shared=shared)
+    made, new = repositories.Repository.init(Path(call.directory, directory or "."), shared=shared)
     with made:
         import dlv.repository.format as repository_format
 

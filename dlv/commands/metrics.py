@@ -14,7 +14,7 @@ from dlv.terminal.output import Block, Verbatim
 from dlv.terminal.table import Cell, Column, Number, Table
 
 if TYPE_CHECKING:
-    import dlv.curves.figures as curves
+    import dlv.curves.figures as figures
 
 RESTARTS = KEYS["curves.restarts"].choices
 
@@ -53,10 +53,10 @@ def run(
     """
     if md and csv:
         raise UsageError("give one of --md and --csv")
-    import dlv.curves.figures as curves
+    import dlv.curves.figures as figures
 
     drawn = call.output.terminal and not md and not csv
-    found = curves.curves(
+    found = figures.curves(
         *(call.repository, refs),
         series=series,
         steps=steps,
@@ -81,7 +81,7 @@ def run(
 
 def _table(
     call: Invocation,
-    curve_list: list[curves.Curve],
+    curve_list: list[figures.Curve],
     precision: int | None,
     *,
     drawn: bool,
@@ -125,7 +125,7 @@ def _rounded(value: float, precision: int | None) -> float:
     return value if precision is None else float(f"{value:.{precision}g}")
 
 
-def _record(curve: curves.Curve, precision: int | None) -> dict[str, Any]:
+def _record(curve: figures.Curve, precision: int | None) -> dict[str, Any]:
     s = curve.summary
     record: dict[str, Any] = {
         "version": curve.version.label,

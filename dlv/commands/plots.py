@@ -17,7 +17,7 @@ from dlv.terminal.output import Verbatim
 from dlv.terminal.table import Cell, Column, Number, Table, escape
 
 if TYPE_CHECKING:
-    import dlv.curves.figures as curves
+    import dlv.curves.figures as figures
 
 RESTARTS = KEYS["curves.restarts"].choices
 
@@ -61,12 +61,12 @@ def run(
     """
     if show and output is None:
         raise UsageError("there is nothing to open", hint="--output curves.html --open")
-    import dlv.curves.figures as curves
-    import dlv.report.curve_charts as drawing
+    import dlv.curves.figures as figures
+    import dlv.report.curve_charts as curve_charts
 
-    target = None if output is None else drawing.target(Path(call.directory, output))
+    target = None if output is None else curve_charts.target(Path(call.directory, output))
     policy = call.config.given("curves.restarts", restarts)
-    found = curves.curves(
+    found = figures.curves(
         *(call.repository, refs),
         series=series,
         steps=steps,
@@ -75,11 +75,11 @@ def run(
     )
     for note in found.notes:
         call.output.warn(note)
-    charts = drawing.charts(found.curves, smooth=smooth or 0.0, log=log)
+    charts = curve_charts.charts(found.curves, smooth=smooth or 0.0, log=log)
     if not found.curves:
         call.output.message("no metrics")
     elif target is not None:
-        drawing.write(target, charts)
+        curve_charts.write(target, charts)
     document: dict[str, Any] = {
         "series": [_record(curve) for curve in found.curves],
         "output": None if target is None or not charts else str(target),
@@ -93,7 +93,7 @@ def run(
         colour = call.output.colour(call.output.stdout)
         braille = call.output.can_print("⣿│└")
         screen = dots.Screen(call.output.width, call.output.paint, colour, braille)
-        body = Verbatim(list(drawing.lines(charts, screen, escape)))
+        body = Verbatim(list(curve_charts.lines(charts, screen, escape)))
     call.output.emit(
         "plots", document, body, ids=[c.summary.hash for c in found.curves if c.summary.hash]
     )
@@ -101,7 +101,7 @@ def run(
         webbrowser.open(target.resolve().as_uri())
 
 
-def _points(curve_list: Sequence[curves.Curve]) -> Table:
+def _points(curve_list: Sequence[figures.Curve]) -> Table:
     """Every point, for other programs."""
     rows: list[list[Cell]] = [
         [curve.version.label, curve.summary.name, step, Number(value)]
@@ -112,7 +112,7 @@ def _points(curve_list: Sequence[curves.Curve]) -> Table:
     return Table([Column("version"), Column("series"), Column("step"), Column("value")], rows)
 
 
-def _record(curve: curves.Curve) -> dict[str, Any]:
+def _record(curve: figures.Curve) -> dict[str, Any]:
     assert curve.points is not None
     return {
         "version": curve.version.label,

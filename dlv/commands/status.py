@@ -89,10 +89,10 @@ def _rows(status: Status) -> list[tuple[str, str, str, str, str]]:
         what = change.problem or f"{file.role}{step}"
         following = _COMMIT
         if change.problem:
-            import dlv.versions.add as staging
+            import dlv.versions.add as adding
 
             gone = change.problem.startswith("gone")
-            following = "dlv add --remove {}" if gone else staging.again(file, "{}")
+            following = "dlv add --remove {}" if gone else adding.again(file, "{}")
         rows.append(("staged", "green", file.path, what, following))
     for modified in status.modified:
         item, following = modified.item, "dlv checkout HEAD {}"

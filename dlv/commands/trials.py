@@ -41,9 +41,9 @@ def run(call: Invocation, run: str | None, trial: str | None, stop: bool) -> Non
     import dlv.metadata.trials as trials
 
     with trials.Trials(call.repository.trials_path) as store:
-        import dlv.training.ledger.ledger as ledger
+        import dlv.training.ledger.ledger as ledgers
 
-        book = ledger.Ledger(store)
+        book = ledgers.Ledger(store)
         if run is None:
             _list(call, book.runs())
             return

@@ -36,8 +36,7 @@ from dlv.events.formats.pbtxt import (
 from dlv.events.logs.points import BLOBS, BlobPoint, Metadata
 from dlv.events.provider.provider import CAP, BlobKeys, Provider
 from dlv.events.provider.store import ChosenRuns, Store
-from dlv.metadata import curve_writing as rows
-from dlv.metadata import versions
+from dlv.metadata import curve_writing, versions
 from dlv.metadata.versions import Version
 from dlv.network.graph import Network, Node, Port
 from dlv.network.ops.op import op_of
@@ -282,7 +281,7 @@ class VersionsBoard(Board):
             [Metadata(tag, plugin, BLOBS, content, "", "")],
         )
         with store.alone(), store.database.atomic():
-            RunWriter(store, rows.run(store.database, key, version.label)).write(batch)
+            RunWriter(store, curve_writing.run(store.database, key, version.label)).write(batch)
 
     def _project(self, wanted: Sequence[Version]) -> None:
         """Weights for the projector, of the newest versions if there is no room for all."""

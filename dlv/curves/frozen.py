@@ -17,8 +17,7 @@ from dlv.events.formats.chunks import Scalars
 from dlv.events.formats.series import BLOBS, BLOCK, SCALARS, Head
 from dlv.events.logs.points import BlobPoint, Hide, Item, Metadata, ScalarPoints, TensorPoint
 from dlv.events.provider.store import SeriesRow
-from dlv.metadata import curve_writing as rows
-from dlv.metadata import curves, versions
+from dlv.metadata import curve_writing, curves, versions
 from dlv.metadata.metrics import Summary, summarise
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import Manifest
@@ -132,10 +131,10 @@ def fill(
         return remarks
     with store.alone(), contextlib.closing(MatrixStore.of(repository)) as objects:
         with db.atomic():
-            key = rows.experiment(db, REPOSITORY)
-            for run_id, _, version in rows.versions(db, key):
+            key = curve_writing.experiment(db, REPOSITORY)
+            for run_id, _, version in curve_writing.versions(db, key):
                 if _there(store, key, known).get(version) is None:
-                    rows.withdraw(db, run_id)
+                    curve_writing.withdraw(db, run_id)
         there = _there(store, key, known)
         for version in wanted:
             if version.id not in there:
@@ -148,7 +147,7 @@ def fill(
 def _there(store: CurveStore, key: int, known: Mapping[str, str]) -> dict[str, str | None]:
     """Version -> its label, or None where a run of it has to go."""
     found: dict[str, str | None] = {}
-    for _, name, version in rows.versions(store.database, key):
+    for _, name, version in curve_writing.versions(store.database, key):
         label = known.get(version)
         fits = label is not None and (name == label or name.startswith(f"{label}/"))
         found[version] = label if fits and found.get(version, label) == label else None
@@ -169,9 +168,9 @@ def _fill(
 
     def writer(run: str) -> RunWriter:
         if run not in runs:
-            run_id = rows.run(db, key, f"{version.label}/{run}" if run else version.label)
+            run_id = curve_writing.run(db, key, f"{version.label}/{run}" if run else version.label)
             settings = {} if run else manifest.hyperparameters
-            rows.describe_run(db, run_id, version.id, start, settings)
+            curve_writing.describe_run(db, run_id, version.id, start, settings)
             runs[run] = RunWriter(store, run_id)
         return runs[run]
 

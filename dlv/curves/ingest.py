@@ -20,8 +20,7 @@ from dlv.errors import Conflict, DlvError, NotFound, UsageError
 from dlv.events.logs import migrate
 from dlv.events.logs.points import Fault
 from dlv.events.provider.downsample import SAMPLE
-from dlv.metadata import curve_writing as rows
-from dlv.metadata import curves
+from dlv.metadata import curve_writing, curves
 from dlv.metadata.curve_writing import FileRow
 
 HEAD = 4096  # bytes by which a file is known again
@@ -107,11 +106,11 @@ def read_files(
     with store.alone():
         db = store.database
         with db.atomic():
-            key = rows.experiment(db, experiment)
-        known = rows.files(db, key)
+            key = curve_writing.experiment(db, experiment)
+        known = curve_writing.files(db, key)
         for name in known.keys() - runs.keys():
             with db.atomic():
-                rows.withdraw(db, rows.run(db, key, name))
+                curve_writing.withdraw(db, curve_writing.run(db, key, name))
         _forget_folders(store)
         for name, paths in runs.items():
             _Run(store, key, name, done, progress).catch_up(paths, known.get(name, {}))
@@ -124,7 +123,7 @@ def _forget_folders(store: CurveStore) -> None:
     for key, name in store.experiments():
         if os.path.isabs(name) and not os.path.lexists(name):
             with db.atomic():
-                rows.forget(db, key)
+                curve_writing.forget(db, key)
 
 
 def find(directory: Path) -> dict[str, list[Path]]:
@@ -214,13 +213,15 @@ class _Run:
         )
         before: dict[str, int] = {}
         with self.db.atomic():
-            self.id = rows.run(self.db, self.experiment_id, self.name)
+            self.id = curve_writing.run(self.db, self.experiment_id, self.name)
             if anew:
-                rows.withdraw(self.db, self.id)
-                self.id = rows.run(self.db, self.experiment_id, self.name)
+                curve_writing.withdraw(self.db, self.id)
+                self.id = curve_writing.run(self.db, self.experiment_id, self.name)
                 known = {}
             else:
-                before = {tag: state.n for tag, state in rows.series(self.db, self.id).items()}
+                before = {
+                    tag: state.n for tag, state in curve_writing.series(self.db, self.id).items()
+                }
         for path, status in looks:
             row = known.get(text_of(path))
             if row is None or not _unchanged(status, row):
@@ -250,7 +251,7 @@ class _Run:
                 *("", 0, "open"),
             )
         start = seen = row.offset
-        state = rows.run_state(self.db, self.id)
+        state = curve_writing.run_state(self.db, self.id)
         found: _Reading = (migrate.Reading if events else text_logs.Reading)(path, start, state)
         batch = Batch()
         faults: list[Fault] = []
@@ -279,19 +280,19 @@ class _Run:
 
     def _write(self, batch: Batch, row: FileRow, offset: int, reading: _Reading) -> None:
         with self.db.atomic():
-            if (rows.offset(self.db, self.id, row.path) or 0) != row.offset:
+            if (curve_writing.offset(self.db, self.id, row.path) or 0) != row.offset:
                 raise Conflict(f"another process reads {row.path} at the same time")
             RunWriter(self.store, self.id).write(batch)
-            rows.set_run_state(self.db, self.id, reading.state, reading.wall)
+            curve_writing.set_run_state(self.db, self.id, reading.state, reading.wall)
             row.offset = offset
-            rows.put_file(self.db, self.id, row)
+            curve_writing.put_file(self.db, self.id, row)
         self.done.points += batch.points
         self.grown = self.grown or batch.points > 0
 
     def _keep_previews(self, before: Mapping[str, int]) -> None:
         """Of series that have become much longer; a few points more would not pay."""
         with self.db.atomic():
-            for tag, state in rows.series(self.db, self.id).items():
+            for tag, state in curve_writing.series(self.db, self.id).items():
                 n = state.n
                 if state.data_class == 1 and n > SAMPLE and n >= 1.1 * before.get(tag, 0):
                     keep_preview(self.store, state.id, n)

@@ -14,8 +14,7 @@ from dlv.events.formats.chunks import Scalars
 from dlv.events.formats.series import ADVICE
 from dlv.events.logs.points import BLOBS, SCALAR, live_points
 from dlv.events.provider.store import Columns, SeriesRow
-from dlv.metadata import curve_writing as rows
-from dlv.metadata import curves
+from dlv.metadata import curve_writing, curves
 from dlv.metadata.curves import CurveDatabase
 from dlv.metadata.database import Row
 
@@ -98,7 +97,7 @@ class RestartView(CurveStore):
         if data_class == SCALAR:
             points = chunks.joined(list(self.written(series)))
         else:
-            moments = rows.moments(
+            moments = curve_writing.moments(
                 self.database, series, "blob_point" if data_class == BLOBS else "tensor"
             )
             walls = [math.nan if wall is None else wall for _, wall in moments]

@@ -26,8 +26,7 @@ from dlv.events.logs.points import (
     TensorPoint,
 )
 from dlv.events.provider.downsample import SAMPLE, sampled
-from dlv.metadata import curve_writing as rows
-from dlv.metadata import curves
+from dlv.metadata import curve_writing, curves
 from dlv.metadata.curve_writing import PackedChunk, SeriesState
 
 _FRAGMENTS = 16  # chunks at the end of a series that are not full; then they become one
@@ -68,9 +67,9 @@ class RunWriter:
         self.store = store
         self.db = store.database
         self.run_id = run_id
-        self.series = rows.series(self.db, run_id)
+        self.series = curve_writing.series(self.db, run_id)
         self._scalars: dict[str, list[Scalars]] = {}
-        self._tensors: dict[str, list[rows.TensorPoint]] = {}
+        self._tensors: dict[str, list[curve_writing.TensorPoint]] = {}
         self._new: dict[str, int] = {}  # points of a tag in this batch so far
         self._purges: dict[str, list[tuple[int, int]]] = {}
         self._back: dict[str, dict[str, tuple[int, int]]] = {}  # of a tag, kind -> (seq, step)
@@ -88,15 +87,15 @@ class RunWriter:
             self._look_back(tag, points.steps)
             self._append(self.series[tag], points)
         for tag, tensors in self._tensors.items():
-            rows.put_tensors(self.db, self.series[tag].id, tensors)
+            curve_writing.put_tensors(self.db, self.series[tag].id, tensors)
         for tag, count in self._new.items():
             self.series[tag].written += count
         for tag, purges in self._purges.items():
             self._hide(tag, self.series[tag], purges)
         for tag, kinds in self._back.items():
             for kind, (seq, step) in kinds.items():
-                rows.put_back(self.db, self.series[tag].id, seq, step, kind)
-        rows.save_series(self.db, self.series.values())
+                curve_writing.put_back(self.db, self.series[tag].id, seq, step, kind)
+        curve_writing.save_series(self.db, self.series.values())
         for waiting in (self._scalars, self._tensors, self._new, self._purges, self._back):
             waiting.clear()
 
@@ -110,7 +109,7 @@ class RunWriter:
         """A tag's first metadata wins."""
         if known.tag in self.series:
             return
-        self.series[known.tag] = rows.add_series(
+        self.series[known.tag] = curve_writing.add_series(
             *(self.db, self.run_id, known.tag, known.plugin, known.data_class),
             *(known.content, known.display_name, known.description),
         )
@@ -143,14 +142,14 @@ class RunWriter:
         if isinstance(item, TensorPoint):
             shape = json.dumps(list(item.shape))
             self._tensors.setdefault(item.tag, []).append(
-                rows.TensorPoint(
+                curve_writing.TensorPoint(
                     seq, item.step, item.wall, item.dtype, shape, item.data, item.legacy
                 )
             )
             return
         state.max_length = max(state.max_length, len(item.blobs))
         blobs = [(hash_bytes(blob), blob) for blob in item.blobs]
-        rows.put_blobs(self.db, state.id, seq, item.step, item.wall, blobs)
+        curve_writing.put_blobs(self.db, state.id, seq, item.step, item.wall, blobs)
 
     def _look_back(self, tag: str, steps: NDArray[np.int64]) -> None:
         """Whether new scalars go back, or repeat a step."""
@@ -168,7 +167,7 @@ class RunWriter:
 
     def _note_back(self, tag: str, seq: int, step: int, before: int | None) -> None:
         if before is not None and step <= before:
-            kind = rows.BACK if step < before else rows.REPEAT
+            kind = curve_writing.BACK if step < before else curve_writing.REPEAT
             self._back.setdefault(tag, {}).setdefault(kind, (seq, step))
 
     def _count(self, tag: str) -> int:
@@ -185,7 +184,7 @@ class RunWriter:
         if not points.n:
             return
         _count_scalars(state, points)
-        loose = rows.loose_end(self.db, state.id)
+        loose = curve_writing.loose_end(self.db, state.id)
         held = sum(n for _, n, _ in loose)
         first = state.written
         if loose and (held + points.n >= curves.CHUNK or len(loose) >= _FRAGMENTS):
@@ -195,11 +194,11 @@ class RunWriter:
         for start in range(0, points.n, curves.CHUNK):
             part = points.part(start, min(points.n, start + curves.CHUNK))
             made.append(PackedChunk(first + start, *chunks.figures(part), chunks.pack(part)))
-        rows.put_chunks(self.db, state.id, first, made)
+        curve_writing.put_chunks(self.db, state.id, first, made)
 
     def _hide(self, tag: str, state: SeriesState, purges: Sequence[tuple[int, int]]) -> None:
         for seq, step in purges:
-            rows.put_purge(self.db, state.id, seq, step, "marked")
+            curve_writing.put_purge(self.db, state.id, seq, step, "marked")
         # Mostly a run goes on after its last step, and nothing is hidden.
         if state.max_step is None or all(step > state.max_step for _, step in purges):
             return
@@ -212,11 +211,11 @@ class RunWriter:
             live[start : start + n] = False
         for seq, step in purges:
             live[:seq] &= points.steps[:seq] < step
-        rows.set_hidden(self.db, state.id, gaps(live))
+        curve_writing.set_hidden(self.db, state.id, gaps(live))
         left = points.at(np.flatnonzero(live))
         if (left.steps[1:] > left.steps[:-1]).all():  # what went back is hidden now
             self._back.pop(tag, None)
-            rows.drop_back(self.db, state.id)
+            curve_writing.drop_back(self.db, state.id)
         state.n, state.max_step, state.max_wall = 0, None, None
         state.last = state.min = state.max = None
         state.changed = True
@@ -231,7 +230,7 @@ class RunWriter:
 
     def _moments(self, state: SeriesState) -> Scalars:
         """Steps and times of points that are no scalars."""
-        found = rows.moments(
+        found = curve_writing.moments(
             self.db, state.id, "tensor" if state.data_class != BLOBS else "blob_point"
         )
         steps = np.asarray([step for step, _ in found], np.int64)
@@ -243,7 +242,7 @@ def keep_preview(store: CurveStore, series_id: int, n: int) -> None:
     """The sample that is asked for most, out of `n` live points."""
     if n > SAMPLE:
         found = store.points_at(series_id, sampled(n, SAMPLE))
-        rows.put_preview(store.database, series_id, n, chunks.pack(found))
+        curve_writing.put_preview(store.database, series_id, n, chunks.pack(found))
 
 
 def _count_scalars(state: SeriesState, points: Scalars) -> None:

@@ -81,10 +81,10 @@ def read_back(descriptor: int, digest: str, path: str | os.PathLike[str]) -> Non
         raise misread(os.fspath(path))
 
 
-def misread(what: str) -> StorageError:
+def misread(noun: str) -> StorageError:
     """For what a disk gives back otherwise than it was given."""
     return StorageError(
-        f"{what} did not read back as it was written",
+        f"{noun} did not read back as it was written",
         why="the disk, its driver or the memory is at fault",
         hint="check them before anything else is written; nothing was changed",
     )

@@ -65,12 +65,12 @@ def _locking(path: Path, kind: str, byte: int | None = None, *, written: bool = 
     return found[True] or found[False]  # some file systems show another device there
 
 
-def _known(found: set[int], paths: Sequence[Path]) -> list[Holder]:
+def _known(holders: set[int], paths: Sequence[Path]) -> list[Holder]:
     """Return the holders of a lock, or without a kernel list those that have the file open."""
-    if not found and not (PROCESSES / "locks").exists():
+    if not holders and not (PROCESSES / "locks").exists():
         for path in paths:
-            found = found or _opening(path)
-    return [_holder(pid) for pid in sorted(found) if pid > 0]
+            holders = holders or _opening(path)
+    return [_holder(pid) for pid in sorted(holders) if pid > 0]
 
 
 def _opening(path: Path) -> set[int]:

@@ -84,13 +84,13 @@ def _translate(pattern: str, anchored: bool) -> str | None:
     return result
 
 
-def _stars(pattern: str, at: int, anchored: bool) -> tuple[str, int]:
+def _stars(pattern: str, position: int, anchored: bool) -> tuple[str, int]:
     """`**` as a whole component is any number of folders, elsewhere it is the same as `*`."""
-    end = at
+    end = position
     while end < len(pattern) and pattern[end] == "*":
         end += 1
-    whole = at == 0 or pattern[at - 1] == "/"
-    if anchored and end - at > 1 and whole:
+    whole = position == 0 or pattern[position - 1] == "/"
+    if anchored and end - position > 1 and whole:
         if end == len(pattern):
             return ".*", end
         if pattern[end] == "/":
@@ -98,37 +98,41 @@ def _stars(pattern: str, at: int, anchored: bool) -> tuple[str, int]:
     return "[^/]*", end
 
 
-def _bracket(pattern: str, at: int) -> tuple[str, int] | None:
-    """The set that begins at `at`, and where it ends; None if it does not."""
-    negated = pattern[at : at + 1] in ("!", "^")
-    at += negated
+def _bracket(pattern: str, position: int) -> tuple[str, int] | None:
+    """The set that begins at `position`, and where it ends; None if it does not."""
+    negated = pattern[position : position + 1] in ("!", "^")
+    position += negated
     members, last, first = "", "", True
-    while first or pattern[at : at + 1] != "]":
+    while first or pattern[position : position + 1] != "]":
         first = False
-        if at >= len(pattern):
+        if position >= len(pattern):
             return None
-        if pattern.startswith("[:", at) and (end := pattern.find(":]", at)) > 0:
-            if pattern[at + 2 : end] not in _CLASSES:
+        if pattern.startswith("[:", position) and (end := pattern.find(":]", position)) > 0:
+            if pattern[position + 2 : end] not in _CLASSES:
                 return None
-            members += _CLASSES[pattern[at + 2 : end]]
-            last, at = "", end + 2
+            members += _CLASSES[pattern[position + 2 : end]]
+            last, position = "", end + 2
             continue
-        ranged = pattern[at] == "-" and last and pattern[at + 1 : at + 2] not in ("", "]")
-        at += bool(ranged)
-        at += pattern[at] == "\\"
-        if at >= len(pattern):
+        ranged = (
+            pattern[position] == "-"
+            and last
+            and pattern[position + 1 : position + 2] not in ("", "]")
+        )
+        position += bool(ranged)
+        position += pattern[position] == "\\"
+        if position >= len(pattern):
             return None
         if not ranged:
-            last = pattern[at]
+            last = pattern[position]
             members += re.escape(last)
         else:
-            if last <= pattern[at]:
-                members += f"{re.escape(last)}-{re.escape(pattern[at])}"
+            if last <= pattern[position]:
+                members += f"{re.escape(last)}-{re.escape(pattern[position])}"
             last = ""
-        at += 1
+        position += 1
     if negated:
-        return f"[^/{members}]", at + 1
-    return (f"(?!/)[{members}]" if members else "(?!)"), at + 1
+        return f"[^/{members}]", position + 1
+    return (f"(?!/)[{members}]" if members else "(?!)"), position + 1
 
 
 def load(root: Path) -> list[Rule]:

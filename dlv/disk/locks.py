@@ -100,11 +100,11 @@ class Wait:
         )
 
 
-def _named(found: Sequence[Holder]) -> str:
-    if not found:
+def _named(holders: Sequence[Holder]) -> str:
+    if not holders:
         return "another process"
-    more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-    return ", ".join(map(str, found[:3])) + more
+    more = f" and {len(holders) - 3} more" if len(holders) > 3 else ""
+    return ", ".join(map(str, holders[:3])) + more
 
 
 def _wake(holder: Holder) -> str:

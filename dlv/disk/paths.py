@@ -96,10 +96,10 @@ class Folder:
         self.root, self._free = root, free
 
     @contextmanager
-    def parent(self, path: str, made: list[str] | None = None) -> Iterator[tuple[int, str]]:
+    def parent(self, path: str, created: list[str] | None = None) -> Iterator[tuple[int, str]]:
         """A descriptor of the directory that holds `path`, every component opened without links.
 
-        With `made` folders that are missing are created, and noted there.
+        With `created` folders that are missing are created, and noted there.
         """
         *folders, name = path.split("/") if self._free else check(path).split("/")
         try:
@@ -108,10 +108,10 @@ class Folder:
             raise durable.storage_error("write", self.root / path, error) from error
         try:
             for depth, folder in enumerate(folders, 1):
-                if made is not None:
+                if created is not None:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(folder, dir_fd=here)
-                        made.append("/".join(folders[:depth]))
+                        created.append("/".join(folders[:depth]))
                 below = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
                 os.close(here)
                 here = below

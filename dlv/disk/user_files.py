@@ -61,9 +61,9 @@ def clear(folder: Path) -> None:
     remove(_parts_in(folder))
 
 
-def remove(found: Iterable[Path]) -> list[Path]:
+def remove(parts: Iterable[Path]) -> list[Path]:
     """Remove the parts whose writer has died; return them."""
-    return [path for path in found if _dead(path, remove=True)]
+    return [path for path in parts if _dead(path, remove=True)]
 
 
 def below(root: Path) -> Iterator[Path]:
@@ -75,10 +75,10 @@ def below(root: Path) -> Iterator[Path]:
                 yield Path(folder, name)
 
 
-def left(found: Iterable[Path]) -> list[tuple[Path, int]]:
+def left(parts: Iterable[Path]) -> list[tuple[Path, int]]:
     """Of these parts those that are of no use, with their bytes."""
     dead = []
-    for path in found:
+    for path in parts:
         with contextlib.suppress(OSError):
             size = path.lstat().st_size
             if _dead(path, remove=False):
@@ -251,9 +251,9 @@ class Batch:
             with self._lock:
                 self._syncing.append(self._pool.submit(self._synced, part))
 
-    def clear(self, found: Iterable[str]) -> None:
+    def clear(self, paths: Iterable[str]) -> None:
         """Remove what killed writers have left beside the places of these."""
-        for above in {path.rpartition("/")[0] for path in found} - self._cleared:
+        for above in {path.rpartition("/")[0] for path in paths} - self._cleared:
             self._cleared.add(above)
             clear(self.folder.root / above)
 

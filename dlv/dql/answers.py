@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import dlv.disk.paths as folders
+import dlv.disk.paths as paths
 import dlv.dql.execute as execute
 from dlv.dql.outcome import (
     Explained,
@@ -133,7 +133,7 @@ def ask(
     repository: Repository, text: str, parameters: Mapping[str, Any], environ: Mapping[str, str]
 ) -> Answer:
     """Run all statements; the answer of the last one."""
-    options = QueryOptions(parameters=parameters, cache_folder=folders.cache(environ))
+    options = QueryOptions(parameters=parameters, cache_folder=paths.cache(environ))
     answer = Answer()
     for outcome in execute.run(repository, text, options):
         answer = _answer(repository, outcome)

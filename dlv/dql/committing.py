@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import dlv.events.formats.series as curves
-import dlv.objects.manifest as manifests
+import dlv.events.formats.series as series_format
+import dlv.objects.manifest as manifest_format
 import dlv.repository.environment as environment
 import dlv.training.checkpoints as checkpoints
 import dlv.versions.carrying as carrying
 import dlv.versions.version as version
 import dlv.weights.snapshots as snapshots
-from dlv.adapters import settings
+from dlv.adapters import settings as settings_files
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.canonical import timestamp
 from dlv.dql.outcome import Model, Networks, Trial
@@ -114,7 +114,7 @@ def commit_networks(
 
 
 def check_name(repository: Repository, name: str) -> None:
-    manifests.check_name(name)
+    manifest_format.check_name(name)
     if versions.by_tag(repository.database, name) is not None:
         raise Conflict(f"`{name}` is a tag already", hint="choose another name")
 
@@ -398,7 +398,7 @@ def _series(
             continue
         steps, values = [at for at, _ in points], [value for _, value in points]
         scalars = Scalars("", tag, steps, [0.0] * len(points), values)
-        digest = curves.encode_scalars(scalars, writer.add_object)
+        digest = series_format.encode_scalars(scalars, writer.add_object)
         summary = summary_of(scalars, digest)
         found.append((SeriesReference("", tag, digest), summary))
     return found
@@ -420,7 +420,7 @@ def _manifest(trial: Trial, candidate: Candidate, weights: Weights) -> Manifest:
         snapshots=weights.snapshots,
         own=weights.own,
         scheme=None,
-        hyperparameters=settings.flatten(dict(trial.config)),
+        hyperparameters=settings_files.flatten(dict(trial.config)),
         writer=Manifest.writer,
     )
 

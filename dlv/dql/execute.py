@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dlv.dql.bind.rewrite as rewriting
-import dlv.dql.saved as saving
+import dlv.dql.saved as saved
 import dlv.dql.words.parser as parser
 from dlv.canonical import dumps
 from dlv.dql.bind.bound import (
@@ -53,7 +53,7 @@ from dlv.metadata.select.relations import AnyNode, Derived, Query, map_tree
 from dlv.repository.handle import Repository
 
 if TYPE_CHECKING:
-    import dlv.weights.store as weights
+    import dlv.weights.store as weight_store
     from dlv.dql.deriving import Origin
     from dlv.dql.trials.candidates import Candidate
     from dlv.dql.trials.evaluating import Evaluating
@@ -69,7 +69,7 @@ class Points:
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
-        self._store: weights.MatrixStore | None = None
+        self._store: weight_store.MatrixStore | None = None
         self._series = lru_cache(_KEPT)(self._read)
 
     def at(self, version: str, name: str, step: int) -> float | None:
@@ -83,11 +83,11 @@ class Points:
         wanted = next((each for each in summaries if each.name == name), None)
         if wanted is None:
             return {}
-        import dlv.weights.store as weights
+        import dlv.weights.store as weight_store
 
         if self._store is None:
-            self._store = weights.MatrixStore.of(self._repository)
-        points = weights.stored_series(self._store, wanted.hash)
+            self._store = weight_store.MatrixStore.of(self._repository)
+        points = weight_store.stored_series(self._store, wanted.hash)
         return dict(zip(points.steps, points.values, strict=True))
 
 
@@ -144,7 +144,7 @@ def _statement(
         _bound(repository, text, statement.query, options, defining=statement.name)
         if options.dry_run or options.explain:
             return Defined(statement.name, query)
-        return saving.save(
+        return saved.save(
             repository, statement.name, query, force=options.force, author=options.author
         )
     analyze = isinstance(statement, ast.Explain) and statement.analyze
@@ -231,11 +231,11 @@ class _Run:
     def _evaluating(self, work: Evaluation) -> Evaluating:
         """Which networks, and what queries say is varied; nothing of it is looked at later."""
         import dlv.dql.trials.preparing as preparing
-        import dlv.weights.store as weights
+        import dlv.weights.store as weight_store
 
         db = self.repository.database
         cells = self._cells(work.source)
-        store = weights.MatrixStore.of(self.repository)
+        store = weight_store.MatrixStore.of(self.repository)
         found = [each for cell in cells for each in self._candidate(store, cell)]
         rows = {}
         for place, varied in enumerate(work.varied):
@@ -265,7 +265,7 @@ class _Run:
             directory=(self.options.directory or Path.cwd()).resolve(),
         )
 
-    def _candidate(self, store: weights.MatrixStore, cell: VersionCell) -> list[Candidate]:
+    def _candidate(self, store: weight_store.MatrixStore, cell: VersionCell) -> list[Candidate]:
         import dlv.dql.trials.candidates as candidates
 
         db = self.repository.database
@@ -306,20 +306,22 @@ class _Run:
         self.made.append((made, {origin.version: origin for origin in found}))
         last = work is self.bound.derivations[-1] and self.bound.evaluation is None
         if not last or self.bound.query is not None:
-            import dlv.weights.store as weights
+            import dlv.weights.store as weight_store
 
             derived = [
-                DerivedNetwork(model.source_id, model.network, weights.node_figures(model.network))
+                DerivedNetwork(
+                    model.source_id, model.network, weight_store.node_figures(model.network)
+                )
                 for model in made.models
             ]
             self.batches.append(insert_derived(self.repository.database, derived))
         return made
 
     def _origins(self, work: Derivation) -> list[Origin]:
-        import dlv.weights.store as weights
+        import dlv.weights.store as weight_store
 
         cells = self._cells(work.source)
-        store = weights.MatrixStore.of(self.repository)
+        store = weight_store.MatrixStore.of(self.repository)
         try:
             found = [
                 self._stored(store, cell) if cell.derived is None else self._derived(cell)
@@ -329,7 +331,7 @@ class _Run:
             store.close()
         return [origin for origin in found if origin is not None]
 
-    def _stored(self, store: weights.MatrixStore, cell: VersionCell) -> Origin | None:
+    def _stored(self, store: weight_store.MatrixStore, cell: VersionCell) -> Origin | None:
         import dlv.dql.deriving as deriving
 
         version = versions.by_id(self.repository.database, cell.id)

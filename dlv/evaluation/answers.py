@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import dlv.disk.user_files as user_files
-from dlv.adapters import npz as npy
+from dlv.adapters import npz
 from dlv.adapters.data.columns import Column, Held
 from dlv.errors import Conflict, UsageError
 from dlv.evaluation.data import Rows
@@ -288,7 +288,7 @@ def write_npz(out: BinaryIO, columns: Mapping[str, Column]) -> None:
     """What `numpy.savez` would write, some rows at a time."""
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as target:
         for name, column in columns.items():
-            header = npy.make(column.dtype.name, (column.count, *column.shape))
+            header = npz.make(column.dtype.name, (column.count, *column.shape))
             if header is None:
                 raise UsageError(f"npz cannot hold {column.dtype}", why=f"of {column.name}")
             info = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-import dlv.adapters.settings as files
+import dlv.adapters.settings as settings_files
 import dlv.repository.revisions as revisions
 from dlv.adapters.data.columns import Column
 from dlv.adapters.data.sets import Data, Wanted, of_arrays, open_data
@@ -160,7 +160,7 @@ def read_settings(path: str | None, settings: Sequence[str]) -> EvalSettings:
     """The settings of a file, changed by `K=V`; later ones win."""
     found: dict[str, Any] = {}
     if path is not None:
-        found = {key: value for key, value in files.read(path).items() if key in KEYS}
+        found = {key: value for key, value in settings_files.read(path).items() if key in KEYS}
         if str(found.get("input_data", "")).startswith(CODE):
             raise UnsafeInput(
                 f"{path} names code to run",

@@ -24,7 +24,7 @@ import dlv.evaluation.engines as engines
 import dlv.weights.arrays as arrays
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.engine_runs import session
-from dlv.adapters.onnx import files
+from dlv.adapters.onnx import files as onnx_files
 from dlv.errors import DlvError, require
 from dlv.evaluation.engines import threads, widened
 from dlv.kinds import Array
@@ -87,7 +87,7 @@ def _with_outputs(path: str, more: Sequence[str]) -> Any:
     return model
 
 
-FORMAT = files.FORMAT
+FORMAT = onnx_files.FORMAT
 _NOT_COMPARED = "the network was not compared with the file"
 _CHILD_SECONDS = 120  # for all of it, in a process of its own
 # So often another operator is kept as it is before the network is given up.
@@ -133,7 +133,7 @@ def keep_agreeing(
         raw.add(named[0])
         notes.append(f"{named[1]} is kept as it is in the file: {_difference_note(fault, named)}")
         opened.close()
-        opened = files.open(path, raw=frozenset(raw))
+        opened = onnx_files.open(path, raw=frozenset(raw))
     if opened.network is not None:
         known.add(opened.network.id)
     return opened, notes
@@ -161,7 +161,7 @@ def _compared(path: str, opened: Checkpoint, network: Network) -> tuple[_Fault |
         return None, f"{_NOT_COMPARED}, which did not run: {first}"
     if isinstance(pairs, str):
         return None, f"{_NOT_COMPARED}: {pairs}"
-    names = files.outputs(path)
+    names = onnx_files.outputs(path)
     most = tolerance(*(dtype for dtype, _ in tensors.values()), *(i.dtype for i in network.inputs))
     for engine in _offered(opened, network, list(zip(names, network.outputs, strict=True))):
         for inputs, wanted in pairs:
@@ -290,7 +290,7 @@ def _operator(
     if REFERENCE not in runners():
         return None  # nothing can ask the file for values within it
     alive = {node.name for node in network.part(network.outputs).nodes}
-    values = {k: v for k, v in files.values(path, raw).items() if v[0][0] in alive}
+    values = {k: v for k, v in onnx_files.values(path, raw).items() if v[0][0] in alive}
     ports = [(name, port) for name, (port, _) in values.items()]
     try:
         original = Original(path, runners()[0], list(values))
@@ -328,7 +328,7 @@ def reopened(
     """Open the file again as the comparison requires."""
     if found["raw"]:
         opened.close()
-        opened = files.open(path, raw=frozenset(found["raw"]))
+        opened = onnx_files.open(path, raw=frozenset(found["raw"]))
     if not found["network"]:
         opened.network, opened.constants = None, []
     if opened.network is not None:
@@ -365,7 +365,7 @@ def _child_findings(path: str) -> dict[str, Any] | str:
 
 def findings(path: str) -> dict[str, Any]:
     """Return the findings that the child process prints."""
-    opened = files.open(path)
+    opened = onnx_files.open(path)
     raw: set[str] = set()
     opened, notes = keep_agreeing(path, opened, set(), raw)
     kept = opened.network is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dlv.repository.environment as environment
-import dlv.versions.add as staging
+import dlv.versions.add as adding
 import dlv.weights.snapshots as snapshots
 from dlv.canonical import timestamp
 from dlv.errors import Conflict, UsageError
@@ -67,8 +67,8 @@ def import_checkpoints(repository: Repository, request: Request) -> Imported:
     check_name(request.name)
     if versions.by_tag(db, request.name) is not None:
         raise Conflict(f"`{request.name}` is a tag already", hint="choose another name")
-    asked = staging.Request(role="snapshot", optimizer=request.optimizer)
-    added = staging.examine(repository.root, request.here, request.files, asked)
+    asked = adding.Request(role="snapshot", optimizer=request.optimizer)
+    added = adding.examine(repository.root, request.here, request.files, asked)
     if not added.files:
         why = "; ".join(f"{path}: {reason}" for path, reason in added.skipped[:3]) or None
         raise UsageError("there are no checkpoints in what was named", why=why)
@@ -109,7 +109,7 @@ def _store(
     parameters: dict[str, Any] = {}
     try:
         for file in files:
-            checkpoint = staging.open_weights(Path(file.source), file.format, request.optimizer)
+            checkpoint = adding.open_weights(Path(file.source), file.format, request.optimizer)
             parameters.update(checkpoint.hyperparameters)
             opened.append(
                 WeightFile(

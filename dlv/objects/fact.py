@@ -44,9 +44,9 @@ class Fact:
         return hash_bytes(self.encode())
 
 
-def decode_fact(data: bytes, what: str = "fact") -> Fact:
+def decode_fact(data: bytes, noun: str = "fact") -> Fact:
     """Read a fact strictly; an unknown kind was written by a newer dlv."""
-    record, place = parse(data, FORMAT, what)
+    record, place = parse(data, FORMAT, noun)
     fact = decode(Fact, record, place)
     if fact.kind in _OF_ID and not is_hash(fact.subject):
         raise place.damaged("`subject` is not an id")

@@ -169,9 +169,9 @@ class Manifest:
         return record
 
 
-def decode(data: bytes, what: str = "manifest") -> Manifest:
+def decode(data: bytes, noun: str = "manifest") -> Manifest:
     """Read a manifest strictly: canonical bytes, every key, every type, every range."""
-    record, place = parse(data, FORMAT, what)
+    record, place = parse(data, FORMAT, noun)
     files = decode_record(_Files, record.pop("files", None), place.inner("files"))
     manifest = decode_record(Manifest, record, place, tree=files.tree, files=files.entries)
     _check_unique(place, "tensors have one name", [tensor.name for tensor in manifest.tensors])
@@ -187,9 +187,9 @@ def decode(data: bytes, what: str = "manifest") -> Manifest:
     return manifest
 
 
-def _check_unique(place: Place, what: str, names: Sequence[object]) -> None:
+def _check_unique(place: Place, noun: str, names: Sequence[object]) -> None:
     if len(set(names)) != len(names):
-        raise place.damaged(f"two {what}")
+        raise place.damaged(f"two {noun}")
 
 
 def _check_snapshot(place: Place, snapshot: Snapshot, tensors: int) -> None:

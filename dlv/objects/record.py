@@ -85,21 +85,21 @@ def as_json(value: Any) -> Any:
     return number(value) if isinstance(value, float) else value
 
 
-def parse(data: bytes, format_: str, what: str) -> tuple[dict[str, Any], Place]:
+def parse(data: bytes, format_: str, noun: str) -> tuple[dict[str, Any], Place]:
     """Return the keys of an object of this format, without `format`, and the place for errors."""
-    value = loads(data, what)
-    check_format(value, format_, what)
+    value = loads(data, noun)
+    check_format(value, format_, noun)
     writer = value.get("writer")
     del value["format"]
-    return value, Place(what, writer)
+    return value, Place(noun, writer)
 
 
-def check_format(value: Any, wanted: str, what: str) -> None:
+def check_format(value: Any, wanted: str, noun: str) -> None:
     if not isinstance(value, dict) or not isinstance(value.get("format"), str):
-        raise Damaged(f"{what} is malformed", why="it names no format", hint="dlv fsck")
+        raise Damaged(f"{noun} is malformed", why="it names no format", hint="dlv fsck")
     if value["format"] != wanted:
         raise NewerFormat(
-            f"{what} has the format `{value['format']}`",
+            f"{noun} has the format `{value['format']}`",
             why=f"this dlv reads `{wanted}`; it was written by {value.get('writer', 'another')}",
             hint="pip install --upgrade dlv",
         )

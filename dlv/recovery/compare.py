@@ -15,7 +15,7 @@ from typing import Any
 
 import dlv.disk.durable as durable
 import dlv.recovery.catalogue_log as catalogue_log
-import dlv.recovery.rebuild as rebuilding
+import dlv.recovery.rebuild as rebuild
 import dlv.repository.handle as repositories
 from dlv.canonical import dumps
 from dlv.errors import Damaged, DlvError
@@ -82,7 +82,7 @@ def compare(repository: Repository, fresh: Database, standing: Standing) -> Comp
     lost: set[str] = set()
     try:
         committed = dump.committed_facts(db)
-        lost = rebuilding.lost_facts(repository, standing, db, committed)
+        lost = rebuild.lost_facts(repository, standing, db, committed)
         for problem in [*dump.integrity(db), *dump.local_problems(db)]:
             compared.add("dlv.db", problem)
     except Damaged as error:
@@ -93,7 +93,7 @@ def compare(repository: Repository, fresh: Database, standing: Standing) -> Comp
     except Damaged as error:
         compared.add("dlv.db", error.why or error.message)
     wanted = None if committed is None else committed | lost
-    compared.filled = rebuilding.fill(repository, fresh, wanted)
+    compared.filled = rebuild.fill(repository, fresh, wanted)
     if lost:
         return compared  # what else differs follows from that, and a repair looks at all again
     try:
@@ -214,7 +214,7 @@ def _lacking(repository: Repository) -> tuple[str, str] | None:
     db = repository.database
     standing = repository.marks.read()
     with repository.holding(), db.snapshot():
-        lost = rebuilding.lost_facts(repository, standing, db, dump.committed_facts(db))
+        lost = rebuild.lost_facts(repository, standing, db, dump.committed_facts(db))
         called = sorted(_called(repository, db, lost))
     return (called[0], LOST) if called else None
 

@@ -109,10 +109,10 @@ def _why(error: DlvError) -> str:
     return error.why or error.message
 
 
-def _fill_packs(repository: Repository, db: Database, found: list[Fact], filled: Filled) -> None:
+def _fill_packs(repository: Repository, db: Database, facts: list[Fact], filled: Filled) -> None:
     """Packs of the newest archive first: of a matrix stored twice its encoding counts."""
     archives = sorted(
-        (fact for fact in found if fact.kind == "archive"), key=lambda fact: fact.created
+        (fact for fact in facts if fact.kind == "archive"), key=lambda fact: fact.created
     )
     # What an archive that never came to its end has left counts last, or its differences could
     # go round in a circle with those that count.
@@ -151,10 +151,10 @@ def _insert_bounds(db: Database, store: MatrixStore, filled: Filled) -> None:
             bounds_rows.insert(db, name, record.network, hashes.values())
 
 
-def _numbers(found: list[Fact]) -> dict[str, Fact]:
+def _numbers(facts: list[Fact]) -> dict[str, Fact]:
     """The fact that numbers each version: the newest of its kind."""
     newest: dict[str, Fact] = {}
-    for fact in sorted(found, key=lambda fact: (fact.created, fact.hash)):
+    for fact in sorted(facts, key=lambda fact: (fact.created, fact.hash)):
         if fact.kind == "number" and fact.subject is not None:
             newest[fact.subject] = fact
     return newest
@@ -370,7 +370,7 @@ def _base(encoding: Encoding) -> str | None:
     return None if encoding.delta is None else str(encoding.delta.get("base"))
 
 
-def _broken(packs: Sequence[Found], asked: set[str], *, torn: bool) -> Iterator[str]:
+def _broken(packs: Sequence[Found], wanted: set[str], *, torn: bool) -> Iterator[str]:
     """Of the matrices asked for, those that these packs do not hold whole."""
     encodings: dict[str, Encoding] = {}
     pieces: dict[str, dict[tuple[object, ...], Piece]] = {}
@@ -378,7 +378,7 @@ def _broken(packs: Sequence[Found], asked: set[str], *, torn: bool) -> Iterator[
         mine = {
             encoding.matrix
             for encoding in pack.footer.encodings
-            if encoding.matrix in asked
+            if encoding.matrix in wanted
             and encodings.setdefault(encoding.matrix, encoding) == encoding
         }
         for piece in pieces_of(pack.footer, pack.name) if mine else ():

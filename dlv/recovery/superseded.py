@@ -47,7 +47,7 @@ def _patient(repository: Repository, seconds: float | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def alone(repository: Repository, what: str = "archive") -> Iterator[None]:
+def alone(repository: Repository, command: str = "archive") -> Iterator[None]:
     """One archive or gc at a time."""
     with contextlib.ExitStack() as held:
         try:
@@ -55,7 +55,7 @@ def alone(repository: Repository, what: str = "archive") -> Iterator[None]:
         except Conflict as error:
             raise Conflict(
                 "another dlv archive is at work on the repository"
-                if what == "archive"
+                if command == "archive"
                 else "a dlv archive or another gc is at work on the repository",
                 why=error.why,
                 hint=error.hint,

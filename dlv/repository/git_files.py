@@ -65,9 +65,9 @@ class FileStore:
             path.unlink(missing_ok=True)
 
     def store(
-        self, sources: Sequence[Source], kept: Sequence[FileEntry], message: str
+        self, sources: Sequence[Source], inherited: Sequence[FileEntry], message: str
     ) -> tuple[str, list[FileEntry]]:
-        """Write new files, then the tree of these and the `kept` ones; (tree, its entries).
+        """Write new files, then the tree of these and the `inherited` ones; (tree, its entries).
 
         The caller holds `files.lock`. Everything the tree needs is durable when this returns.
         """
@@ -75,9 +75,9 @@ class FileStore:
         self._clear_dead()
         objects = self._objects()
         written: set[str] = set()
-        entries = [*kept, *(self._blob(objects, source, written) for source in sources)]
+        entries = [*inherited, *(self._blob(objects, source, written) for source in sources)]
         entries.sort(key=lambda entry: entry.path)
-        for entry in kept:
+        for entry in inherited:
             self._settle(objects, entry.git, written)
         tree = self._tree(objects, entries, written)
         commit = self._commit(objects, tree, message, written)

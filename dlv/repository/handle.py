@@ -341,12 +341,12 @@ class Repository:
         self.marks.begin_version(hash_bytes(data))
         return durable.write_once(self.tmp, self.manifests, data, suffix=".json")
 
-    def write_facts(self, found: Sequence[Fact]) -> None:
+    def write_facts(self, facts: Sequence[Fact]) -> None:
         """Within the transaction that they are part of."""
-        self.marks.begin(found)
-        for fact in found:
+        self.marks.begin(facts)
+        for fact in facts:
             self.write_fact(fact)
-        self.database.afterwards(lambda: self.marks.end(found))
+        self.database.afterwards(lambda: self.marks.end(facts))
 
     def write_fact(self, fact: Fact) -> str:
         import dlv.objects.fact as fact_format
@@ -356,20 +356,20 @@ class Repository:
         return durable.write_once(self.tmp, self.facts, data, suffix=".json")
 
 
-def read_object(root: Path, digest: str, what: str) -> bytes:
+def read_object(root: Path, digest: str, noun: str) -> bytes:
     """The bytes of a hashed JSON file, or Damaged if they are gone or not those."""
     path = durable.path_of(root, digest, ".json")
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
         raise Damaged(
-            f"{what} {digest[:12]} is missing", why="there is no such file", hint="dlv fsck"
+            f"{noun} {digest[:12]} is missing", why="there is no such file", hint="dlv fsck"
         ) from error
     except OSError as error:
         raise durable.storage_error("read", path, error) from error
     if hash_bytes(data) != digest:
         raise Damaged(
-            f"{what} {digest[:12]} is damaged",
+            f"{noun} {digest[:12]} is damaged",
             why="its content has another hash than its name",
             hint="dlv fsck",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import dlv.objects.manifest as manifests
+import dlv.objects.manifest as manifest_format
 import dlv.repository.revisions as revisions
 from dlv.canonical import is_hash
 from dlv.errors import Conflict, NotFound, UsageError, nearest
@@ -91,7 +91,7 @@ def _record(change: Change, name: str, version: Version | None) -> None:
 
 def check_name(name: str) -> None:
     """Refuse what a version reference would read as something else."""
-    if not manifests.NAME.match(name) or name in ("HEAD", "latest") or is_hash(name):
+    if not manifest_format.NAME.match(name) or name in ("HEAD", "latest") or is_hash(name):
         raise UsageError(
             f"`{name}` cannot be a tag",
             why="letters, digits and . _ + - are allowed, the first a letter or digit",

@@ -12,7 +12,7 @@ from typing import Any
 import dlv.disk.durable as durable
 import dlv.recovery.compare as comparing
 import dlv.recovery.rebuild as rebuilding
-import dlv.repository.git_files as files
+import dlv.repository.git_files as git_files
 import dlv.repository.handle as repositories
 import dlv.repository.revisions as revisions
 import dlv.upkeep.small_files as small_files
@@ -20,7 +20,8 @@ import dlv.versions.reachable as reachable
 from dlv.canonical import hash_bytes, hasher
 from dlv.disk.paths import open_regular
 from dlv.errors import Damaged, DlvError, NewerFormat
-from dlv.metadata import bounds, dump, facts, versions
+from dlv.metadata import bounds as bounds_rows
+from dlv.metadata import dump, facts, versions
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
 from dlv.metadata.versions import Version
@@ -291,7 +292,7 @@ class _Objects:
 
     def _bounds(self, *, quick: bool) -> None:
         """Records of bounds: readable, and no norm below what it is of."""
-        if not bounds.stored(self.db):
+        if not bounds_rows.stored(self.db):
             return
         import dlv.archiving.bounding.checking as checking
 
@@ -320,7 +321,7 @@ class _Objects:
                 self.report.add("matrix", matrix, error, self._versions_of(matrix), [matrix])
 
     def _files(self) -> None:
-        store = files.FileStore(self.repository.files_git)
+        store = git_files.FileStore(self.repository.files_git)
         for row, manifest in self.held:
             self.report.count("files", len(manifest.files))
             for entry, why in store.check(manifest.files):

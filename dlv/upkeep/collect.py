@@ -18,16 +18,15 @@ from pathlib import Path
 
 import dlv.archiving.reencode as reencode
 import dlv.disk.durable as durable
-import dlv.disk.user_files as unfinished
+import dlv.disk.user_files as user_files
 import dlv.recovery.compare as comparing
 import dlv.recovery.superseded as superseded
 import dlv.repository.ballast as ballast
 import dlv.repository.quarantine as quarantine
-import dlv.training.trial_files as trials
-import dlv.upkeep.mark as finding
-import dlv.upkeep.mark as marking
+import dlv.training.trial_files as trial_files
+import dlv.upkeep.mark as mark
 import dlv.upkeep.restoring as restoring
-import dlv.upkeep.retention as policies
+import dlv.upkeep.retention as retention
 from dlv.archiving.proposal import Progress
 from dlv.archiving.reencode import Packing
 from dlv.canonical import is_hash, moment_of, timestamp
@@ -114,8 +113,8 @@ def plan(repository: Repository, request: Request) -> Collected:
     moment = db.atomic() if request.policy else db.snapshot()
     with contextlib.suppress(_RehearsedError), repository.holding(), moment:
         _hide(repository, request, outcome, rehearsal=True)
-        roots = finding.roots(db, repository.head, request.grace)
-        marked = marking.mark(repository, roots)
+        roots = mark.roots(db, repository.head, request.grace)
+        marked = mark.mark(repository, roots)
         _tell(outcome, roots, marked)
         _count_rewriting(outcome, marked)
         outcome.count(marked)
@@ -160,7 +159,7 @@ def collect(repository: Repository, request: Request, *, progress: Progress) -> 
         outcome.trials, outcome.trials_stay = unneeded_trials(repository, request.grace)
         discard_trials(repository, outcome.trials)
         outcome.parts = _unfinished(repository)
-        unfinished.remove(path for path, _ in outcome.parts)
+        user_files.remove(path for path, _ in outcome.parts)
         outcome.after = usage.size_of_packs(repository.database)
         outcome.kept = quarantine.places(repository)
         ballast.keep(repository)
@@ -170,14 +169,14 @@ def collect(repository: Repository, request: Request, *, progress: Progress) -> 
 def _unfinished(repository: Repository) -> list[tuple[Path, int]]:
     """Files that a killed command has left beside their places, in the project and of runs."""
     places = (repository.root, repository.path / "runs")
-    return unfinished.left(path for place in places for path in unfinished.below(place))
+    return user_files.left(path for place in places for path in user_files.below(place))
 
 
 def _hide(
     repository: Repository, request: Request, outcome: Collected, *, rehearsal: bool = False
 ) -> None:
     """As facts, in one operation that `undo` takes back."""
-    choices = policies.choose(repository.database, request.policy, repository.head)
+    choices = retention.choose(repository.database, request.policy, repository.head)
     outcome.choices = choices
     hidden = [choice.version for choice in choices if choice.why is None]
     if not hidden:
@@ -204,8 +203,8 @@ def _sweep(repository: Repository, request: Request, outcome: Collected | None) 
     """Mark, let go of the rows, move the files: the caller holds the exclusive lock."""
     db = repository.database
     superseded.finish(repository)  # what an archive or a gc that was killed has left
-    roots = finding.roots(db, repository.head, request.grace)
-    marked = marking.mark(repository, roots)
+    roots = mark.roots(db, repository.head, request.grace)
+    marked = mark.mark(repository, roots)
     if outcome is not None:
         _tell(outcome, roots, marked)
         outcome.count(marked)
@@ -281,8 +280,8 @@ def _rewrite(
     """Under the shared lock, since it may take long; a disk that is full stops only this."""
     try:
         with repository.writing():
-            roots = finding.roots(repository.database, repository.head, request.grace)
-            marked = marking.mark(repository, roots)
+            roots = mark.roots(repository.database, repository.head, request.grace)
+            marked = mark.mark(repository, roots)
             packs = mostly_dead(marked)
             with progress("rewrite", sum(pack.live for pack in packs)) as bar:
                 for batch in batches(packs):
@@ -337,18 +336,22 @@ def unneeded_trials(
     needed: set[str] = set()
     if repository.trials_path.exists():
         try:
-            with trials.open_store(repository) as store:
+            with trial_files.open_store(repository) as store:
                 needed = store.needed()
         except DlvError as error:
             return [], ": ".join(filter(None, (error.message, error.why)))
     latest = (moment_of(timestamp()) - max(grace, SHORTEST_GRACE)).timestamp()
     found = []
     for path in sorted(folder.iterdir()):
-        if path.is_dir() and not path.is_symlink() and path.name not in (*needed, trials.EXTRACTED):
+        if (
+            path.is_dir()
+            and not path.is_symlink()
+            and path.name not in (*needed, trial_files.EXTRACTED)
+        ):
             found += _untouched(path, latest)
     gone = {each.path.name for each in found}
     staying = [path for path in folder.iterdir() if is_hash(path.name) and path.name not in gone]
-    return found + _unread(folder / trials.EXTRACTED, staying, latest), None
+    return found + _unread(folder / trial_files.EXTRACTED, staying, latest), None
 
 
 def _unread(data: Path, staying: Sequence[Path], latest: float) -> list[Unneeded]:
@@ -387,9 +390,9 @@ def _extent(place: Path) -> tuple[float, int]:
     return touched, size
 
 
-def discard_trials(repository: Repository, found: Sequence[Unneeded]) -> None:
+def discard_trials(repository: Repository, unneeded: Sequence[Unneeded]) -> None:
     """Out of sight first: half a folder would be taken for a trial."""
-    for each in found:
+    for each in unneeded:
         aside = repository.tmp / f"trial-{os.urandom(8).hex()}"
         durable.move_all([(each.path, aside)])
         if aside.is_dir():

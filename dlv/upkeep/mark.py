@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import dlv.disk.durable as durable
-import dlv.repository.git_files as files
+import dlv.repository.git_files as git_files
 import dlv.repository.handle as repositories
 from dlv.canonical import moment_of, timestamp
 from dlv.errors import DlvError, UsageError
@@ -84,7 +84,7 @@ def roots(db: Database, head: str | None, grace: datetime.timedelta) -> Roots:
 
 
 def _hidden(
-    db: Database, version: Version, head: str | None, taken: set[int | None]
+    db: Database, version: Version, head: str | None, steps: set[int | None]
 ) -> Iterable[Hidden]:
     if version.state in HIDDEN and version.id != head:
         yield Hidden(version, None, collected.hidden_since(db, version.id) or version.created)
@@ -92,7 +92,7 @@ def _hidden(
     since = collected.steps_since(db, version.id)
     by_time: dict[str, list[SnapshotRow]] = {}
     for row in versions.snapshots(db, version.key):
-        if row.removed and row.step not in taken and row.step in since:
+        if row.removed and row.step not in steps and row.step in since:
             by_time.setdefault(since[row.step], []).append(row)
     for moment, rows in sorted(by_time.items()):
         yield Hidden(version, tuple(rows), moment)
@@ -172,7 +172,7 @@ def mark(repository: Repository, roots: Roots) -> Marked:
     numbered = collected.numbered(db) - gone - _taken(db)
     of_manifests = repositories.stored(repository.manifests, ".json")
     marked.add("manifests", [path for name, path in of_manifests if name not in numbered])
-    store = files.FileStore(repository.files_git)
+    store = git_files.FileStore(repository.files_git)
     trees = {repository.manifest(version.id).tree for version in roots.kept}
     marked.add("files", store.unneeded(tree for tree in trees if tree is not None))
     committed = dump.committed_facts(db)

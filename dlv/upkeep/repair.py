@@ -14,15 +14,16 @@ from pathlib import Path
 import dlv.archiving.reencode as reencode
 import dlv.recovery.catalogue_log as catalogue_log
 import dlv.recovery.compare as comparing
-import dlv.recovery.rebuild as rebuilding
+import dlv.recovery.rebuild as rebuild
 import dlv.recovery.superseded as superseded
 import dlv.repository.handle as repositories
 import dlv.repository.quarantine as quarantine
-import dlv.upkeep.check as checking
+import dlv.upkeep.check as check
 from dlv.archiving.reencode import Overlay
 from dlv.errors import Damaged, DlvError, UsageError
 from dlv.kinds import Piece, Raw
-from dlv.metadata import bounds, collected, dump, matrices, usage, versions
+from dlv.metadata import bounds as bounds_rows
+from dlv.metadata import collected, dump, matrices, usage, versions
 from dlv.metadata.matrices import PackIndex
 from dlv.objects.manifest import Manifest
 from dlv.pas.chunks import SUFFIX
@@ -61,15 +62,15 @@ def repair(
         _ledger(copies, first)
     mended = log + list(copies.found)
     if first is None or any(f.kind == "catalogue" for f in first.faults) or mended:
-        rebuilding.rebuild(repository)
-    outcome = Repaired(checking.check(repository), len(first.faults) if first else 1, mended)
+        rebuild.rebuild(repository)
+    outcome = Repaired(check.check(repository), len(first.faults) if first else 1, mended)
     with superseded.removing(repository):
         _contents(repository, other, author, outcome)
         copies.found.clear()
         mend_files(copies, _manifests(repository))
         outcome.mended += copies.found
     if outcome.report.damaged:
-        outcome.report = checking.check(repository)
+        outcome.report = check.check(repository)
     _name_layers(repository, outcome)
     if other is not None:
         other.close()
@@ -99,7 +100,7 @@ def _log(repository: Repository) -> list[tuple[str, str]]:
 def _check(repository: Repository, progress: Progress) -> Report | None:
     """None: the catalogue cannot even be opened."""
     try:
-        return checking.check(repository, progress=progress)
+        return check.check(repository, progress=progress)
     except Damaged:
         repository.close()
         return None
@@ -130,7 +131,7 @@ def _ledger(copies: Copies, report: Report | None) -> None:
 
 def _wrong(name: str, path: Path) -> bool:
     try:
-        return checking.hash_file(path, lambda _: None) != name
+        return check.hash_file(path, lambda _: None) != name
     except (OSError, DlvError):
         return True
 
@@ -280,14 +281,14 @@ def _others(
 def _switch(
     repository: Repository,
     store: MatrixStore,
-    made: Sequence[PackRecord],
+    packs: Sequence[PackRecord],
     author: str,
 ) -> None:
     """Read back by name, then the index finds all of it in the new packs."""
-    superseded.intend(repository, [pack.hash for pack in made])
-    reencode.verify(repository, store, made, lambda _: None)
-    what = f"{sum(len(pack.rows.encodings) for pack in made)} matrices repaired"
-    reencode.switch(repository, store, made, author, what)
+    superseded.intend(repository, [pack.hash for pack in packs])
+    reencode.verify(repository, store, packs, lambda _: None)
+    what = f"{sum(len(pack.rows.encodings) for pack in packs)} matrices repaired"
+    reencode.switch(repository, store, packs, author, what)
 
 
 def forget(repository: Repository, packs: Sequence[str]) -> list[Path]:
@@ -302,7 +303,7 @@ def forget(repository: Repository, packs: Sequence[str]) -> list[Path]:
         if held or needed or any(kind not in ("bounds", "table") for kind, _ in others):
             continue
         with db.atomic():
-            bounds.forget(db, records)
+            bounds_rows.forget(db, records)
             if name in dict(matrices.packs(db)):
                 collected.forget_packs(db, [name], [])
         gone.append(repository.packs / name[:2] / (name + SUFFIX))

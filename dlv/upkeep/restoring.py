@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import dlv.disk.durable as durable
-import dlv.recovery.rebuild as rebuilding
+import dlv.recovery.rebuild as rebuild
 import dlv.recovery.superseded as superseded
 import dlv.repository.quarantine as quarantine
 from dlv.errors import NotFound, StorageError
@@ -96,7 +96,7 @@ def _remake(repository: Repository, waiting: Restoring) -> None:
             facts.log_operation(db, VERB, said, [f.hash for f in waiting.facts], state, state)
 
     repository.database.checkpoint()  # the journals of the old one go first
-    rebuilding.remake(repository, committed | names, enter)
+    rebuild.remake(repository, committed | names, enter)
 
 
 def _said(place: str) -> str:

@@ -62,13 +62,13 @@ class Added:
     read: int = 0  # bytes of weights that were read to find damage
 
 
-def add(repository: Repository, here: Path, given: Sequence[str], request: Request) -> Added:
+def add(repository: Repository, here: Path, paths: Sequence[str], request: Request) -> Added:
     """Look at the files and stage them, all or none of those that were named."""
     if request.input_shapes and request.network is None:
         raise UsageError("--input-shape belongs to --network", hint="--network train.py:make_model")
     db = repository.database
     known = replace(request, known=lambda net: networks.find(db, net) is not None)
-    added = examine(repository.root, here, given, known)
+    added = examine(repository.root, here, paths, known)
     if request.network is not None:
         made, notes = _export(repository, here, request.network, request.input_shapes)
         added.files.append(made)
@@ -85,9 +85,9 @@ class Removed:
     back: list[str]
 
 
-def remove(repository: Repository, here: Path, given: Sequence[str]) -> Removed:
+def remove(repository: Repository, here: Path, paths: Sequence[str]) -> Removed:
     """Mark tracked files as removed; what was only staged is taken back."""
-    names = [relative(repository.root, Path(here, name), here) for name in given]
+    names = [relative(repository.root, Path(here, name), here) for name in paths]
     waiting = [file.path for file in staged.everything(repository.database)]
     tracked = tracked_paths(repository)
     marks = []
@@ -322,17 +322,17 @@ def _examine(
     )
 
 
-def _role(found: str, path: Path, *, named: bool) -> str:
+def _role(format_: str, path: Path, *, named: bool) -> str:
     from dlv.adapters import detect
 
-    role = detect.role_of(found)
-    if role == "weights" and not named and found not in registry.READERS and found != "pickle":
+    role = detect.role_of(format_)
+    if role == "weights" and not named and format_ not in registry.READERS and format_ != "pickle":
         return "file"
     # Not every JSON file of a project says how the model was trained.
-    says = found == "caffe_solver" or _CONFIG_NAME.search(path.stem)
+    says = format_ == "caffe_solver" or _CONFIG_NAME.search(path.stem)
     if role == "config" and not named and not says:
         return "file"
-    if found == "npz" and detect.is_data_set(str(path)):
+    if format_ == "npz" and detect.is_data_set(str(path)):
         return "data"
     return role
 
@@ -354,10 +354,10 @@ def _check_events(path: Path, name: str, added: Added) -> None:
 
 
 def _check_weights(
-    path: Path, name: str, found: str, request: Request, options: dict[str, Any], added: Added
+    path: Path, name: str, format_: str, request: Request, options: dict[str, Any], added: Added
 ) -> int | None:
     """Open it as the commit will, so that what cannot be read is refused now."""
-    opened = open_weights(path, found, str(options["optimizer"]))
+    opened = open_weights(path, format_, str(options["optimizer"]))
     try:
         if not opened.tensors:
             raise UsageError(f"{name} holds no tensors", hint=f"dlv add {name} --as file")
@@ -368,7 +368,7 @@ def _check_weights(
             options["beside"] = {
                 each: [status.st_size, status.st_mtime_ns] for each, status in found_there.items()
             }
-        if not _holds(opened, path, name, found, request, added):
+        if not _holds(opened, path, name, format_, request, added):
             options["network"] = False
         step = steps.step_of(name) if request.step is None else request.step
         return opened.step if step is None else step
@@ -410,9 +410,9 @@ def open_weights(path: Path, format_: str, optimizer: str = "keep") -> checkpoin
     adapter = registry.adapter(format_)
     try:
         if format_ == "pt":
-            from dlv.adapters.torch import reader as torch
+            from dlv.adapters.torch import reader as torch_files
 
-            return torch.open(str(path), optimizer=optimizer)
+            return torch_files.open(str(path), optimizer=optimizer)
         return adapter.open(str(path))
     except UnsafeInput as error:
         error.hint = error.hint or f"dlv add {path.name} --as file keeps it without reading it"
@@ -439,9 +439,9 @@ def open_network(path: Path, format_: str) -> checkpoint.Checkpoint:
     return opened
 
 
-def removals(entries: Sequence[str], given: Sequence[str]) -> Iterator[StagedFile]:
+def removals(entries: Sequence[str], paths: Sequence[str]) -> Iterator[StagedFile]:
     """Marks that tracked files are to leave the next version."""
-    for name in given:
+    for name in paths:
         prefix = name.rstrip("/")
         whole = prefix in ("", ".")
         matching = [p for p in entries if whole or p == prefix or p.startswith(prefix + "/")]
@@ -471,36 +471,36 @@ def changed(staged: StagedFile) -> str | None:
     return None
 
 
-def _log_format(found: str) -> str | None:
-    return found if found in ("csv", "jsonl", "trainer_state", "json") else None
+def _log_format(format_: str) -> str | None:
+    return format_ if format_ in ("csv", "jsonl", "trainer_state", "json") else None
 
 
 def read_log(path: Path, run: str, options: Mapping[str, Any]) -> list[Scalars]:
     """The metric series of a log, in the order of its columns."""
-    import dlv.events.formats.series as curves
+    import dlv.events.formats.series as series_format
     from dlv.adapters import logs as metric_logs
 
     format_ = _log_format(str(options.get("format")))
     log = metric_logs.read(str(path), options.get("step"), options.get("time"), format_)
     return [
-        curves.Scalars(run, tag, column.steps, column.walls, column.values)
+        series_format.Scalars(run, tag, column.steps, column.walls, column.values)
         for tag, column in log.columns.items()
     ]
 
 
 def read_config(path: Path, format_: str) -> Mapping[str, Any]:
     """The hyperparameters of a file; a format that `add` recorded counts, if it is of these."""
-    from dlv.adapters import settings
+    from dlv.adapters import settings as settings_files
 
-    known = format_ if format_ in settings.MOST_BYTES else None
-    return settings.flatten(settings.read(str(path), known))
+    known = format_ if format_ in settings_files.MOST_BYTES else None
+    return settings_files.flatten(settings_files.read(str(path), known))
 
 
 def read_metrics(path: Path) -> tuple[list[Scalars], list[str]]:
     """Single values from a settings file, a series of one point each; keys that are no numbers."""
-    from dlv.adapters import settings
+    from dlv.adapters import settings as settings_files
 
-    values = settings.flatten(settings.read(str(path)))
+    values = settings_files.flatten(settings_files.read(str(path)))
     numbers = {
         key: number for key, value in values.items() if (number := _number(value)) is not None
     }
@@ -508,9 +508,11 @@ def read_metrics(path: Path) -> tuple[list[Scalars], list[str]]:
         raise UsageError(
             f"{path} holds no metrics", why='numbers under names are wanted: {"accuracy": 0.98}'
         )
-    import dlv.events.formats.series as curves
+    import dlv.events.formats.series as series_format
 
-    series = [curves.Scalars("", key, [0], [0.0], [number]) for key, number in numbers.items()]
+    series = [
+        series_format.Scalars("", key, [0], [0.0], [number]) for key, number in numbers.items()
+    ]
     return series, [key for key in values if key not in numbers]
 
 
@@ -519,9 +521,9 @@ def parameters(values: Mapping[str, Any]) -> dict[str, Any]:
     if not values:
         return {}
     try:
-        from dlv.adapters import settings
+        from dlv.adapters import settings as settings_files
 
-        found = settings.flatten(dict(values))
+        found = settings_files.flatten(dict(values))
         dumps(found)
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UsageError(

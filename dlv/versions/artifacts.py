@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import dlv.disk.paths as paths
-import dlv.versions.add as staging
+import dlv.versions.add as adding
 from dlv.adapters import detect, registry, steps
 from dlv.errors import DlvError, UnsafeInput
 from dlv.metadata.staged import StagedFile
@@ -111,16 +111,16 @@ def _take(gathered: Gathered, name: str, path: Path, step: int | None, optimizer
             _take_weights(gathered, name, path, found, step, optimizer)
             return
     if role == "network" and not any(file.role == "network" for file in gathered.files):
-        staging.open_network(path, found).close()
+        adding.open_network(path, found).close()
     else:
         role = "data" if role == "data" else "file"
     _keep(gathered, name, path, role, found)
 
 
 def _take_weights(
-    gathered: Gathered, name: str, path: Path, found: str, step: int | None, optimizer: str
+    gathered: Gathered, name: str, path: Path, format_: str, step: int | None, optimizer: str
 ) -> None:
-    opened = staging.open_weights(path, found, optimizer)
+    opened = adding.open_weights(path, format_, optimizer)
     try:
         tensors = {tensor.name: (tensor.dtype, tensor.shape) for tensor in opened.tensors}
         described = opened.network is not None
@@ -130,11 +130,11 @@ def _take_weights(
     finally:
         opened.close()
     if not tensors:
-        _keep(gathered, name, path, "network" if described else "file", found)
+        _keep(gathered, name, path, "network" if described else "file", format_)
         return
     digest, status = paths.hash_file(path)
     file = StagedFile(
-        *(name, str(path.absolute()), "snapshot", found, step),
+        *(name, str(path.absolute()), "snapshot", format_, step),
         *(status.st_size, status.st_mtime_ns, digest),
         {"optimizer": optimizer, "own": False},
     )
@@ -166,7 +166,7 @@ def _clash(
     return None
 
 
-def _keep(gathered: Gathered, name: str, path: Path, role: str, found: str) -> None:
+def _keep(gathered: Gathered, name: str, path: Path, role: str, format_: str) -> None:
     """As a plain file, if it is not too large."""
     size = path.stat().st_size
     if size > MOST_FILE:
@@ -177,7 +177,7 @@ def _keep(gathered: Gathered, name: str, path: Path, role: str, found: str) -> N
     gathered.plain += size
     gathered.files.append(
         StagedFile(
-            *(name, str(path.absolute()), role, found, None),
+            *(name, str(path.absolute()), role, format_, None),
             *(status.st_size, status.st_mtime_ns, digest),
         )
     )

@@ -173,12 +173,12 @@ def _bytes(centre: Floats, dtype: str) -> Raw:
 
 
 def approximate_targets(
-    given: Sequence[Target], manifest: Manifest, version: str, source: Rough
+    targets: Sequence[Target], manifest: Manifest, version: str, source: Rough
 ) -> list[Target]:
     """The same files, those of weights with approximate ones under names that say so."""
     return [
         target if target.container is None else _approximate(target, manifest, version, source)
-        for target in given
+        for target in targets
     ]
 
 

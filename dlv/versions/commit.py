@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import dlv.objects.manifest as manifests
+import dlv.objects.manifest as manifest_format
 import dlv.repository.ballast as ballast
 import dlv.repository.environment as environment
 import dlv.repository.revisions as revisions
-import dlv.versions.add as staging
+import dlv.versions.add as adding
 from dlv.canonical import timestamp
 from dlv.errors import Conflict, Damaged, NotFound, UnsafeInput, UsageError
 from dlv.metadata import facts, matrices, staged, versions
@@ -76,11 +76,11 @@ def commit(repository: Repository, request: Request) -> Committed:
         if count > 1:
             raise Conflict(f"{path} is there twice", why="as a staged file and as a given one")
     for file in taken:
-        if file.role != "removed" and (why := staging.changed(file)):
+        if file.role != "removed" and (why := adding.changed(file)):
             raise Conflict(
                 f"{file.path} has changed since it was added",
                 why=why,
-                hint=f"{staging.again(file)}, or dlv add --remove {file.path}",
+                hint=f"{adding.again(file)}, or dlv add --remove {file.path}",
             )
     with repository.writing():
         draft = Draft(None if base is None else _carried(repository, base), taken)
@@ -132,7 +132,7 @@ def _blaming(files: Sequence[StagedFile]) -> Iterator[None]:
         named = [file for file in there if file.path in error.message]
         named += [file for file in there if Path(file.path).name in error.message]
         for file in named[:1]:
-            way = f"{staging.again(file)} when it is whole, or dlv add --remove {file.path}"
+            way = f"{adding.again(file)} when it is whole, or dlv add --remove {file.path}"
             error.hint = f"{error.hint}; {way}" if error.hint else way
         raise
 
@@ -183,7 +183,7 @@ def _name(repository: Repository, request: Request, base: Version | None) -> str
             why="versions are called NAME@1, NAME@2, ...",
             hint="dlv commit -m MESSAGE --name lenet",
         )
-    manifests.check_name(name)
+    manifest_format.check_name(name)
     if versions.by_tag(repository.database, name) is not None:
         raise Conflict(f"`{name}` is a tag already", hint="choose another name")
     return name
@@ -210,21 +210,23 @@ def _manifest(
     )
 
 
-def _already(repository: Repository, made: Manifest) -> Committed | None:
+def _already(repository: Repository, manifest: Manifest) -> Committed | None:
     """HEAD, if it has all that is given now: the command that made it was killed before it could
     say so, and is repeated."""
     head = None if repository.head is None else versions.by_id(repository.database, repository.head)
     if head is None or head.number is None:
         return None
     there = repository.manifest(head.id)
-    told = (made.name, made.message, made.author)
+    told = (manifest.name, manifest.message, manifest.author)
     if told != (there.name, there.message, there.author):
         return None
-    if made.parents != there.parents and not (made.parents and made.parents[0].id == head.id):
+    if manifest.parents != there.parents and not (
+        manifest.parents and manifest.parents[0].id == head.id
+    ):
         return None
-    if not set(made.series) <= set(there.series):
+    if not set(manifest.series) <= set(there.series):
         return None
-    if not made.hyperparameters.items() <= there.hyperparameters.items():
+    if not manifest.hyperparameters.items() <= there.hyperparameters.items():
         return None
     return Committed(
         id=head.id,
@@ -242,10 +244,10 @@ def _already(repository: Repository, made: Manifest) -> Committed | None:
     )
 
 
-def _still_staged(change: Change, taken: Sequence[StagedFile]) -> None:
+def _still_staged(change: Change, files: Sequence[StagedFile]) -> None:
     """Of two commits at once the first has it; the other would be the same version again."""
     left = {file.path for file in staged.everything(change.db)}
-    gone = [file.path for file in taken if file.path not in left]
+    gone = [file.path for file in files if file.path not in left]
     if gone:
         raise Conflict(
             f"{gone[0]} is no longer staged",
@@ -254,10 +256,10 @@ def _still_staged(change: Change, taken: Sequence[StagedFile]) -> None:
         )
 
 
-def _insert(change: Change, draft: Draft, made: Manifest, packs: Sequence[PackRecord]) -> int:
+def _insert(change: Change, draft: Draft, manifest: Manifest, packs: Sequence[PackRecord]) -> int:
     """The version, and what is staged no more and where HEAD stands with it."""
     db = change.db
-    (version,) = publish(change, packs, [NewVersion(made, draft.network, draft.summaries)])
+    (version,) = publish(change, packs, [NewVersion(manifest, draft.network, draft.summaries)])
     assert version.number is not None
     staged.remove_staged(db, draft.staged)
     staged.see(
@@ -269,7 +271,7 @@ def _insert(change: Change, draft: Draft, made: Manifest, packs: Sequence[PackRe
         ],
     )
     change.consumed = draft.staged
-    change.set_head(made.id)
+    change.set_head(manifest.id)
     change.set_next(None)
     return version.number
 

@@ -113,8 +113,8 @@ def parse(text: str, metrics: Collection[str], parameters: Collection[str]) -> l
             return found
 
 
-def _wrong(text: str, at: int, why: str) -> UsageError:
-    mark = f" (at `{text[at:].strip()[:20]}`)" if text[at:].strip() else ""
+def _wrong(text: str, position: int, why: str) -> UsageError:
+    mark = f" (at `{text[position:].strip()[:20]}`)" if text[position:].strip() else ""
     return UsageError(
         f"the condition `{text}` cannot be read",
         why=why + mark,

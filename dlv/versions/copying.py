@@ -108,7 +108,7 @@ def _check_free(repository: Repository, request: Request) -> None:
 def _edited(
     repository: Repository,
     manifest: Manifest,
-    found: Reference,
+    source: Reference,
     request: Request,
     instructions: Instructions,
     result: Copied,
@@ -120,14 +120,14 @@ def _edited(
 
     held = carrying.of_version(
         manifest,
-        found.version.label,
+        source.version.label,
         MatrixStore.of(repository),
-        snapshot=None if found.snapshot is None else found.snapshot.index,
+        snapshot=None if source.snapshot is None else source.snapshot.index,
         weights=request.weights,
     )
     result.network, result.edits = instructing.derived(held.network, instructions, held.shapes)
     result.seed = instructions.seed
-    targets = _files(manifest, found, result)
+    targets = _files(manifest, source, result)
     network_path = _network_path(manifest)
     text = network_json.text(result.network).encode()
     targets.append(_made(network_path, "network", len(text), partial(_put, text), hash_bytes(text)))
@@ -140,11 +140,11 @@ def _edited(
         targets.append(_made(path, "weights", size, partial(_save, tensors)))
         result.made = [network_path, path]
     elif request.weights:
-        result.notes.append(f"{found.version.label} has no weights to carry over")
+        result.notes.append(f"{source.version.label} has no weights to carry over")
     return targets
 
 
-def _files(manifest: Manifest, found: Reference, result: Copied) -> list[Target]:
+def _files(manifest: Manifest, source: Reference, result: Copied) -> list[Target]:
     """All but what describes the old network or its training."""
     import dlv.versions.carrying as carrying
 
@@ -152,7 +152,7 @@ def _files(manifest: Manifest, found: Reference, result: Copied) -> list[Target]
     logs = [entry.path for entry in manifest.files if entry.role == "log"]
     if logs:
         names = ", ".join(logs[:3]) + (f" and {len(logs) - 3} more" if len(logs) > 3 else "")
-        result.notes.append(f"{names}: left out, it tells how {found.version.label} was trained")
+        result.notes.append(f"{names}: left out, it tells how {source.version.label} was trained")
     return delivery.associated(replace(manifest, files=kept))
 
 

@@ -199,12 +199,12 @@ def write(
     working.remember()
 
 
-def _see(repository: Repository, todo: Sequence[Target], made: Mapping[str, Written]) -> None:
+def _see(repository: Repository, todo: Sequence[Target], written: Mapping[str, Written]) -> None:
     """Record sizes and times of the files, so that they need not be read again."""
     items = [
         target.item
         if target.make is None
-        else replace(target.item, bytes=made[target.path].bytes, mark=made[target.path].hash)
+        else replace(target.item, bytes=written[target.path].bytes, mark=written[target.path].hash)
         for target in todo
     ]
     rows = [tell(repository.root, item) for item in items]
@@ -218,7 +218,7 @@ def _told(
     working: Working,
     request: Request,
     result: CheckedOut,
-    made: Mapping[str, Written],
+    written: Mapping[str, Written],
     batch: Batch,
 ) -> list[Target]:
     """The same less what was made only to find it there already, as when a copy is repeated."""
@@ -229,7 +229,7 @@ def _told(
         if target.make is None or working.compare(target.item) != CHANGED:
             left.append(target)
             continue
-        now = made[target.path]
+        now = written[target.path]
         if working.compare(replace(target.item, bytes=now.bytes, mark=now.hash)) == SAME:
             batch.drop(target.path)
             result.unchanged.append(target.path)

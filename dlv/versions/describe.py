@@ -209,22 +209,22 @@ def _curves(
     return found, tuple(lost)
 
 
-def _figures(store: MatrixStore, asked: Matrix, planes: int | None) -> _Figures:
+def _figures(store: MatrixStore, matrix: Matrix, planes: int | None) -> _Figures:
     """Exact figures, or bounds from the first planes where these are not all there is."""
     import dlv.weights.reading.interval_statistics as interval_statistics
     import dlv.weights.statistics as weight_statistics
 
     reading = None
-    if planes is not None and weight_statistics.understood(asked.dtype) and asked.elements:
-        found = Bounds(store, asked.hash, planes)
+    if planes is not None and weight_statistics.understood(matrix.dtype) and matrix.elements:
+        found = Bounds(store, matrix.hash, planes)
         try:
             if not found.exact:
                 return None, interval_statistics.statistics(found), found.reading
         except NoBounds as error:
             found = found.exactly(error.why)
         reading = found.reading
-    raw = store.matrix(asked.hash)
-    return weight_statistics.statistics(asked.dtype, raw), None, reading
+    raw = store.matrix(matrix.hash)
+    return weight_statistics.statistics(matrix.dtype, raw), None, reading
 
 
 def layer_tensors(network: Network) -> dict[str, list[str]]:
@@ -244,12 +244,12 @@ def _summary(network: Network | None, held: Sequence[Matrix]) -> Summary | None:
 
 
 def _logged(
-    store: MatrixStore, manifest: Manifest, told: Collection[tuple[str, str]]
+    store: MatrixStore, manifest: Manifest, known: Collection[tuple[str, str]]
 ) -> list[Logged]:
     """The series that have no figures; what is in them says their head."""
     found = []
     for reference in manifest.series:
-        if (reference.run, reference.tag) in told:
+        if (reference.run, reference.tag) in known:
             continue
         name = f"{reference.run}/{reference.tag}" if reference.run else reference.tag
         try:

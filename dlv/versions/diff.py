@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import dlv.repository.revisions as revisions
 import dlv.versions.derive as derive
-import dlv.versions.history as lineage
+import dlv.versions.history as history
 import dlv.weights.inventory as inventory
 import dlv.weights.reading.interval_statistics as interval_statistics
 import dlv.weights.statistics as weight_statistics
@@ -210,20 +210,20 @@ class _Wanted:
     def matrix(self, *matrices: Matrix | None) -> bool:
         return self.pattern is None or any(m and m.name in self.tensors for m in matrices)
 
-    def narrow(self, found: Comparison) -> Comparison:
+    def narrow(self, comparison: Comparison) -> Comparison:
         if self.pattern is None:
-            return found
+            return comparison
         layers: list[list[Layer]] = [
             [layer for layer in part if self.fits(layer.name, layer.alias)]
-            for part in (found.removed, found.added)
+            for part in (comparison.removed, comparison.added)
         ]
         pairs = [
             pair
-            for pair in found.pairs
+            for pair in comparison.pairs
             if self.fits(pair.old.name, pair.old.alias, pair.new.name, pair.new.alias)
         ]
         return replace(
-            found,
+            comparison,
             pairs=tuple(pairs),
             removed=tuple(layers[0]),
             added=tuple(layers[1]),
@@ -259,7 +259,7 @@ def _against(
                 hidden += old is None or new is None or old.hash != new.hash
     return Against(
         side,
-        lineage.relation(repository.database, base.version, side.version),
+        history.relation(repository.database, base.version, side.version),
         wanted.narrow(structure) if structure and "structure" in sections else None,
         found,
         hidden,

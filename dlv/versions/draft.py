@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import dlv.disk.paths as paths
-import dlv.versions.add as staging
+import dlv.versions.add as adding
 import dlv.weights.snapshots as snapshots
 from dlv.adapters import exported
 from dlv.adapters.checkpoint import Checkpoint, Tensor
@@ -124,20 +124,20 @@ def _store(tensor: Tensor, digest: str, where: str, writer: Writer) -> Constant:
 
 
 def choose_network(
-    found: Sequence[Found], shapes: Shapes, writer: Writer, unused: Collection[str] = ()
+    candidates: Sequence[Found], shapes: Shapes, writer: Writer, unused: Collection[str] = ()
 ) -> Structure:
-    """The network that counts: `found` is in order of rank, one for each different network.
+    """The network that counts: `candidates` is in order of rank, one for each different network.
 
     `unused`: tensors that no network is expected to speak of.
     """
     import dlv.network.verify as verification
 
-    chosen = found[0]
+    chosen = candidates[0]
     result = Structure(
         chosen.network,
         NetworkReference(chosen.network.id, dict(chosen.network.origin or {}), chosen.constants),
     )
-    others = [other.where for other in found[1:] if other.network.id != chosen.network.id]
+    others = [other.where for other in candidates[1:] if other.network.id != chosen.network.id]
     if others:
         result.warnings.append(
             f"the network is that of {chosen.where}; {', '.join(others[:3])} "
@@ -286,10 +286,10 @@ def fill(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Reques
         prove(draft)
 
 
-def without_collected(manifest: Manifest, taken: Collection[int | None]) -> Manifest:
+def without_collected(manifest: Manifest, steps: Collection[int | None]) -> Manifest:
     """The manifest less the snapshots of steps that gc has taken."""
     rows = list(enumerate(manifest.snapshots))
-    kept = [at for at, row in rows if at == manifest.own or row.step not in taken]
+    kept = [at for at, row in rows if at == manifest.own or row.step not in steps]
     if len(kept) == len(rows):
         return manifest
     own = None if manifest.own is None else kept.index(manifest.own)
@@ -321,7 +321,7 @@ def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
     tally = None if scheme is None else rounding.Tally()
     sources: dict[str, dict[int, str]] = {}
     for file in found:
-        checkpoint = staging.opened(file)
+        checkpoint = adding.opened(file)
         for key, value in checkpoint.hyperparameters.items():
             draft.hyperparameters.setdefault(key, value)
         checkpoint = _agreeing(draft, file, checkpoint)
@@ -394,7 +394,7 @@ def prove(draft: Draft) -> None:
             raise Conflict(
                 f"{file.path} has changed since it was added",
                 why="its content is another one",
-                hint=f"{staging.again(file)}, or dlv add --remove {file.path}",
+                hint=f"{adding.again(file)}, or dlv add --remove {file.path}",
             )
 
 
@@ -412,7 +412,7 @@ def _network(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
     if request.network is not None:
         found += _opened("the given model", request.network, writer, store)
     for file in staged:
-        opened = _agreeing(draft, file, staging.open_network(Path(file.source), file.format))
+        opened = _agreeing(draft, file, adding.open_network(Path(file.source), file.format))
         try:
             found += _opened(file.path, opened, writer, store)
         finally:
@@ -451,8 +451,8 @@ def _hyperparameters(draft: Draft, request: Request) -> None:
     if not configs and not draft.hyperparameters:
         draft.hyperparameters = carried
     for file in configs:
-        draft.hyperparameters.update(staging.read_config(Path(file.source), file.format))
-    draft.hyperparameters.update(staging.parameters(request.parameters))
+        draft.hyperparameters.update(adding.read_config(Path(file.source), file.format))
+    draft.hyperparameters.update(adding.parameters(request.parameters))
 
 
 def _series(draft: Draft, writer: WeightWriter, request: Request, store: MatrixStore) -> None:
@@ -491,10 +491,10 @@ def _put_series(
                 hint="give one log another name, or dlv add --as file LOG keeps it as a plain file",
             )
         names.add((run, tag))
-    import dlv.events.formats.series as curves
+    import dlv.events.formats.series as series_format
 
     for scalars in found:
-        digest = curves.encode_scalars(scalars, writer.add_object)
+        digest = series_format.encode_scalars(scalars, writer.add_object)
         reference = SeriesReference(scalars.run, scalars.tag, digest)
         draft.series.append((reference, summary_of(scalars, digest)))
     for log, run, row in events:
@@ -515,9 +515,9 @@ def _given_series(draft: Draft, request: Request) -> list[Scalars]:
     found = list(request.series)
     for source, path, options in logs:
         run = "" if len(logs) == 1 and not found else Path(path).name.split(".")[0]
-        found += staging.read_log(source, run, options)
+        found += adding.read_log(source, run, options)
     for file in request.metrics:
-        scalars, skipped = staging.read_metrics(file)
+        scalars, skipped = adding.read_metrics(file)
         draft.warnings += [f"{file.name}: `{key}` is no number and left out" for key in skipped]
         taken = {(known.run, known.tag) for known in found}
         for one in scalars:

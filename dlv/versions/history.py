@@ -320,25 +320,25 @@ def _with_ancestors(repository: Repository, tips: Mapping[str, Version]) -> dict
     return found
 
 
-def _children_first(found: Mapping[str, Version]) -> list[Version]:
+def _children_first(by_id: Mapping[str, Version]) -> list[Version]:
     """Newest first, but never a parent before its child, whatever clocks said."""
-    waiting = dict.fromkeys(found, 0)
-    for version in found.values():
-        for base in {base for base, _ in version.parents} & found.keys():
+    waiting = dict.fromkeys(by_id, 0)
+    for version in by_id.values():
+        for base in {base for base, _ in version.parents} & by_id.keys():
             waiting[base] += 1
     age = {
         version.id: place
         for place, version in enumerate(
-            sorted(found.values(), key=lambda version: (version.created, version.key), reverse=True)
+            sorted(by_id.values(), key=lambda version: (version.created, version.key), reverse=True)
         )
     }
     ready = [(age[digest], digest) for digest, children in waiting.items() if not children]
     heapq.heapify(ready)
     ordered = []
     while ready:
-        version = found[heapq.heappop(ready)[1]]
+        version = by_id[heapq.heappop(ready)[1]]
         ordered.append(version)
-        for base in {base for base, _ in version.parents} & found.keys():
+        for base in {base for base, _ in version.parents} & by_id.keys():
             waiting[base] -= 1
             if not waiting[base]:
                 heapq.heappush(ready, (age[base], base))

@@ -155,18 +155,18 @@ class _Conversion:
         self._made: dict[str, str] = {}
         self.tally = rounding.Tally()
 
-    def size(self, kept: Sequence[int]) -> int:
+    def size(self, indexes: Sequence[int]) -> int:
         """Bytes that will be read."""
         distinct = {
-            m.hash: m.nbytes or 0 for i in kept for m in inventory.matrices(self._manifest, i)
+            m.hash: m.nbytes or 0 for i in indexes for m in inventory.matrices(self._manifest, i)
         }
         return sum(distinct.values())
 
-    def weights(self, kept: Sequence[int]) -> Weights:
+    def weights(self, indexes: Sequence[int]) -> Weights:
         manifest = self._manifest
-        found = tuple(self._snapshot(manifest.snapshots[index]) for index in kept)
-        own = kept.index(manifest.own) if manifest.own in kept else len(kept) - 1
-        return Weights(manifest.tensors, found, own if kept else None)
+        found = tuple(self._snapshot(manifest.snapshots[index]) for index in indexes)
+        own = indexes.index(manifest.own) if manifest.own in indexes else len(indexes) - 1
+        return Weights(manifest.tensors, found, own if indexes else None)
 
     def _snapshot(self, snapshot: Snapshot) -> Snapshot:
         hashes = []
@@ -234,16 +234,16 @@ def _slice(raw: memoryview, start: int, size: int) -> Raw:
 
 def _insert(
     repository: Repository,
-    made: Manifest,
+    manifest: Manifest,
     packs: Sequence[PackRecord],
     author: str,
     summary: str,
 ) -> Version:
     store = MatrixStore.of(repository)
-    network = None if made.network is None else stored_network(store, made.network.id)
+    network = None if manifest.network is None else stored_network(store, manifest.network.id)
     store.close()
     with repository.change("scheme", author) as change:
-        (child,) = publish(change, packs, [NewVersion(made, network)])
+        (child,) = publish(change, packs, [NewVersion(manifest, network)])
         change.summary = f"{child.label}: {summary}"
     return child
 

@@ -86,11 +86,11 @@ def remove(
     return result
 
 
-def _check_bases(repository: Repository, found: Mapping[str, Version]) -> None:
+def _check_bases(repository: Repository, removed: Mapping[str, Version]) -> None:
     """Tagged versions whose deltas need what is to go would keep nearly all of it."""
     for tag, tagged in versions.tags(repository.database):
-        for version in found.values():
-            if tagged.id not in found and usage.rests_on(
+        for version in removed.values():
+            if tagged.id not in removed and usage.rests_on(
                 repository.database, tagged.key, version.key
             ):
                 raise Conflict(

@@ -50,10 +50,10 @@ def find(repository: Repository, reference: str) -> Reference:
     return revisions.resolve(repository.database, reference)
 
 
-def show(repository: Repository, found: Reference) -> Shown:
+def show(repository: Repository, reference: Reference) -> Shown:
     """The summary of a version."""
     db = repository.database
-    version = found.version
+    version = reference.version
     with db.snapshot():
         rows = versions.snapshots(db, version.key)
         figures = None if version.network is None else networks.find(db, version.network)
@@ -62,11 +62,11 @@ def show(repository: Repository, found: Reference) -> Shown:
         parents = list(parents_of(db, version))
         head = repository.head == version.id
     manifest = repository.manifest(version.id)
-    index = manifest.own if found.snapshot is None else found.snapshot.index
+    index = manifest.own if reference.snapshot is None else reference.snapshot.index
     kept = [manifest.snapshots[row.index] for row in rows if not row.removed]
     distinct = {digest for s in kept for digest in s.hashes if digest is not None}
     return Shown(
-        *(version, manifest, parents, head, rows, found.snapshot, summaries, network),
+        *(version, manifest, parents, head, rows, reference.snapshot, summaries, network),
         parameters=sum(
             matrix.elements
             for matrix in inventory.matrices(manifest, index)
@@ -88,22 +88,22 @@ class ShownFile:
     data: bytes
 
 
-def file(repository: Repository, found: Reference) -> ShownFile:
+def file(repository: Repository, reference: Reference) -> ShownFile:
     """One associated file of a version, its bytes checked against the manifest."""
-    version, manifest = found.version, repository.manifest(found.version.id)
+    version, manifest = reference.version, repository.manifest(reference.version.id)
     for entry in manifest.files:
-        if entry.path == found.file:
+        if entry.path == reference.file:
             return ShownFile(entry, FileStore(repository.files_git).read(entry))
     paths = [entry.path for entry in manifest.files]
-    if any(c.path == found.file for s in manifest.snapshots for c in s.containers):
+    if any(c.path == reference.file for s in manifest.snapshots for c in s.containers):
         raise UsageError(
-            f"{found.file} holds weights, which are not stored as a file",
-            hint=f"dlv checkout {version.label} {found.file} --to DIR",
+            f"{reference.file} holds weights, which are not stored as a file",
+            hint=f"dlv checkout {version.label} {reference.file} --to DIR",
         )
     raise NotFound(
-        f"{version.label} has no file `{found.file}`",
+        f"{version.label} has no file `{reference.file}`",
         why=f"it has {_count(len(paths), 'file')}",
-        did_you_mean=[f"{version.label}:{near}" for near in nearest(str(found.file), paths)],
+        did_you_mean=[f"{version.label}:{near}" for near in nearest(str(reference.file), paths)],
         hint=f"dlv show {version.label}",
     )
 
@@ -112,9 +112,9 @@ def _count(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 's'}"
 
 
-def manifest_bytes(repository: Repository, found: Reference) -> bytes:
+def manifest_bytes(repository: Repository, reference: Reference) -> bytes:
     """The canonical manifest, whose hash is the version's id."""
-    return read_object(repository.manifests, found.version.id, "manifest")
+    return read_object(repository.manifests, reference.version.id, "manifest")
 
 
 @dataclass(frozen=True)
@@ -127,11 +127,11 @@ class ShownMatrix:
     excerpt: str | None  # None of a dtype whose numbers are not known
 
 
-def matrix(repository: Repository, found: Reference, name: str) -> ShownMatrix:
+def matrix(repository: Repository, reference: Reference, name: str) -> ShownMatrix:
     """One matrix: where its bytes are, and some of its numbers."""
     db = repository.database
-    version, manifest = found.version, repository.manifest(found.version.id)
-    index = manifest.own if found.snapshot is None else found.snapshot.index
+    version, manifest = reference.version, repository.manifest(reference.version.id)
+    index = manifest.own if reference.snapshot is None else reference.snapshot.index
     held = inventory.find(inventory.matrices(manifest, index), name, version.label, {})
     store = MatrixStore.of(repository)
     try:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import dlv.disk.user_files as unfinished
+import dlv.disk.user_files as user_files
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.disk.ignore import walk
 from dlv.metadata import staged, versions
@@ -97,7 +97,7 @@ def status(
             known = held.find(name) if working.has_seen(name) else None
             if known is None or working.compare(known) != SAME:
                 result.untracked.append(Untracked(name, found.stat().st_size))
-    for part, size in unfinished.left(parts):
+    for part, size in user_files.left(parts):
         result.parts.append(Untracked(part.relative_to(repository.root).as_posix(), size))
     working.remember()
     return result

@@ -303,11 +303,11 @@ def _choose(
     return chosen, len(present) - len(chosen)
 
 
-def _matching(pattern: str, names: dict[int, str], what: str, reference: str) -> set[int]:
+def _matching(pattern: str, names: dict[int, str], noun: str, reference: str) -> set[int]:
     found = {index for index, name in names.items() if fnmatch.fnmatchcase(name, pattern)}
     if not found:
         raise NotFound(
-            f"no {what} of {reference} matches `{pattern}`",
+            f"no {noun} of {reference} matches `{pattern}`",
             why="* and ? stand for any text and any one character",
             did_you_mean=nearest(pattern, dict.fromkeys(names.values())),
             hint=f"dlv desc {reference}",

@@ -255,11 +255,11 @@ class Version:
         added with the version. `progressive`: True, or "calibrated". `settings`: of the data,
         {"scale": "1/255"}. Kept with the version unless `save` is False.
         """
-        import dlv.evaluation.evaluate as evaluating
+        import dlv.evaluation.evaluate as evaluate
 
         named = isinstance(data, (str, os.PathLike))
         reference = self.id if self._index is None else f"{self.id}/{self.step}"
-        request = evaluating.Request(
+        request = evaluate.Request(
             words=[reference],
             data=os.fspath(data) if named else None,
             arrays=None if named else data,
@@ -271,7 +271,7 @@ class Version:
             precision=precision,
             **options,
         )
-        found = evaluating.evaluate(self.repository, request)
+        found = evaluate.evaluate(self.repository, request)
         if save:
             found.save(self.repository, author(self.repository))
         (result,) = found.results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import dlv.upkeep.mark as roots
+import dlv.upkeep.mark as mark
 from dlv.repository.quarantine import Place
 from dlv.terminal.output import Block, Fields, Line
 from dlv.terminal.table import Bytes, Cell, Column, Id, Items, Table, Text, Time
@@ -33,7 +33,7 @@ def collected(outcome: Collected) -> tuple[dict[str, Any], list[Block]]:
         said = Text("taken" if done else "would be taken", "red")
         rows.append([*_what(hidden), said, Bytes(size)])
     for hidden in outcome.waiting:
-        end = roots.until(hidden.since, outcome.grace)
+        end = mark.until(hidden.since, outcome.grace)
         rows.append([*_what(hidden), Items(["stays until", Time(end)]), None])
     fields: dict[str, Cell] = {
         kind: Items([many, Bytes(size)]) for kind, (many, size) in outcome.moved.items()
@@ -62,7 +62,7 @@ def collected(outcome: Collected) -> tuple[dict[str, Any], list[Block]]:
         "spared": spared,
         "collected": [_record(h) | {"bytes": size} for h, size in outcome.due],
         "waiting": [
-            _record(h) | {"until": roots.until(h.since, outcome.grace)} for h in outcome.waiting
+            _record(h) | {"until": mark.until(h.since, outcome.grace)} for h in outcome.waiting
         ],
         "moved": {
             kind: {"objects": many, "bytes": size} for kind, (many, size) in outcome.moved.items()

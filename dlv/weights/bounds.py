@@ -20,7 +20,7 @@ import numpy as np
 
 from dlv.canonical import WRITER, dumps, hash_bytes, hash_of, is_hash, loads
 from dlv.errors import Damaged, DlvError
-from dlv.metadata import bounds as rows
+from dlv.metadata import bounds as bounds_rows
 from dlv.metadata.database import Database
 from dlv.network.bounds.ball import Norms
 from dlv.objects.manifest import Manifest, Snapshot
@@ -277,7 +277,7 @@ def record_of(
         return NoRecord("the version has no network")
     hashes = hashes_of(manifest, snapshot)
     why = "no bounds are stored; dlv archive --bounds makes them"
-    for name in rows.candidates(db, manifest.network.id, hashes.values()):
+    for name in bounds_rows.candidates(db, manifest.network.id, hashes.values()):
         try:
             record = decode(bytes(store.object(KIND, name)), f"bounds {name[:12]}")
             stale = record.stale(manifest.network.id, hashes, store.encoding)
@@ -297,26 +297,26 @@ def pinned(db: Database, store: Objects, besides: Iterable[str] = ()) -> set[str
     """
     left_out = set(besides)
     current = []
-    for name in rows.needed(db):
+    for name in bounds_rows.needed(db):
         try:
             record = decode(bytes(store.object(KIND, name)), f"bounds {name[:12]}")
-            hashes = record.hashes(rows.matrices_of_record(db, name), store.encoding)
+            hashes = record.hashes(bounds_rows.matrices_of_record(db, name), store.encoding)
             holds = record.stale(record.network, hashes, store.encoding) is None
         except DlvError:
             continue
         if holds and name not in left_out:
             current.append(name)
-    return rows.matrices_of(db, current)
+    return bounds_rows.matrices_of(db, current)
 
 
-def decode(data: bytes, what: str = "bounds record") -> Record:
+def decode(data: bytes, noun: str = "bounds record") -> Record:
     """Read a record strictly."""
-    json = loads(data, what)
-    place = Place(what, json.get("writer") if isinstance(json, dict) else None)
+    json = loads(data, noun)
+    place = Place(noun, json.get("writer") if isinstance(json, dict) else None)
     in_columns = not isinstance(json, dict) or json.get("format") != ROWS
     if in_columns:
-        check_format(json, FORMAT, what)
-        json = rows_of(json, what)
+        check_format(json, FORMAT, noun)
+        json = rows_of(json, noun)
     elif "weights" in json:
         raise place.newer("the key `weights`")
     else:
@@ -407,15 +407,15 @@ def columns(record: Json) -> Json:
     }
 
 
-def rows_of(record: Json, what: str) -> Json:
+def rows_of(record: Json, noun: str) -> Json:
     """The inverse; Damaged where it is not what `columns` makes."""
     try:
         found = _rows_of(record)
         same = columns(found) == record
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise Damaged(f"{what} is malformed", why=repr(error), hint="dlv fsck") from error
+        raise Damaged(f"{noun} is malformed", why=repr(error), hint="dlv fsck") from error
     if not same:
-        raise Damaged(f"{what} is malformed", why="its columns do not agree", hint="dlv fsck")
+        raise Damaged(f"{noun} is malformed", why="its columns do not agree", hint="dlv fsck")
     return found
 
 

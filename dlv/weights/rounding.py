@@ -29,9 +29,9 @@ class Tally:
 
     notes: list[str] = field(default_factory=list)
 
-    def note(self, name: str, made: Fit) -> None:
-        if made.why:
-            self.notes.append(f"{name} stays exact: {made.why}")
+    def note(self, name: str, fit: Fit) -> None:
+        if fit.why:
+            self.notes.append(f"{name} stays exact: {fit.why}")
 
 
 def suits(scheme: Scheme, tensor: Tensor) -> bool:

@@ -278,18 +278,18 @@ def stored_network(store: Objects, digest: str) -> Network:
     return with_constants(store, found)
 
 
-def with_constants(store: Objects, found: Network) -> Network:
+def with_constants(store: Objects, network: Network) -> Network:
     """The network with the shapes of its constants, as far as these are stored."""
-    known = {name: store.encoding(digest) for name, digest in found.constants.items()}
+    known = {name: store.encoding(digest) for name, digest in network.constants.items()}
     shapes = {name: encoding.shape for name, encoding in known.items() if encoding is not None}
-    return replace(found, constant_shapes=shapes) if shapes else found
+    return replace(network, constant_shapes=shapes) if shapes else network
 
 
 def stored_series(store: Objects, digest: str, restarts: str = "marked") -> Scalars:
     """A stored metric series with all points that this policy of restarts does not hide."""
-    import dlv.events.formats.series as curves
+    import dlv.events.formats.series as series_format
 
-    return curves.decode_scalars(
+    return series_format.decode_scalars(
         bytes(store.object("series", digest)),
         lambda kind, name: bytes(store.object(kind, name)),
         restarts,
@@ -298,12 +298,14 @@ def stored_series(store: Objects, digest: str, restarts: str = "marked") -> Scal
 
 def stored_summary(store: Objects, digest: str) -> Summary | None:
     """A stored series in figures; None of one that holds no numbers."""
-    import dlv.events.formats.series as curves
+    import dlv.events.formats.series as series_format
 
     head = bytes(store.object("series", digest))
-    if curves.decode_head(head).data_class != curves.SCALARS:
+    if series_format.decode_head(head).data_class != series_format.SCALARS:
         return None
-    return summary_of(curves.decode_scalars(head, lambda *name: bytes(store.object(*name))), digest)
+    return summary_of(
+        series_format.decode_scalars(head, lambda *name: bytes(store.object(*name))), digest
+    )
 
 
 def summary_of(scalars: Scalars, digest: str) -> Summary:
@@ -313,24 +315,24 @@ def summary_of(scalars: Scalars, digest: str) -> Summary:
 def insert_version(
     db: Database,
     manifest: Manifest,
-    found: Network | None,
+    network: Network | None,
     summaries: Sequence[Summary],
     *,
     number: int | None,
 ) -> int:
     """The rows of one version and of its network; commit and rebuild both write them here."""
-    net_id = None if found is None else networks.insert(db, found, node_figures(found))
+    net_id = None if network is None else networks.insert(db, network, node_figures(network))
     return versions.insert(db, manifest, number=number, net_id=net_id, summaries=summaries)
 
 
-def node_figures(found: Network) -> dict[str, networks.NodeFigures]:
+def node_figures(network: Network) -> dict[str, networks.NodeFigures]:
     """Shapes and parameters of each node, as far as the network alone tells them."""
-    if found.cyclic:
+    if network.cyclic:
         return {}
     try:
-        import dlv.network.summary as summaries_of
+        import dlv.network.summary as summary
 
-        rows = summaries_of.outlines(found)
+        rows = summary.outlines(network)
     except DlvError:
         return {}
     return {name: networks.NodeFigures(*row) for name, row in rows.items()}

@@ -19,13 +19,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlv.adapters import gguf
-from dlv.adapters import gguf as gguf_header
 from dlv.adapters.checkpoint import Adapter, Tensor
 from dlv.dtypes import ITEM_BYTES, block_of
 from dlv.errors import Damaged, DlvError, NewerFormat, UnsafeInput, UsageError
 from tests.conformance.adapter import SHAPES, AdapterSuite, in_memory, random_bytes
 
-PLAIN = tuple(kind for kind in gguf_header.TYPES.values() if kind in ITEM_BYTES)
+PLAIN = tuple(kind for kind in gguf.TYPES.values() if kind in ITEM_BYTES)
 
 
 class TestConformance(AdapterSuite):
@@ -46,7 +45,7 @@ class TestConformance(AdapterSuite):
             f"{dtype}.{index}": (dtype, shape, random_bytes(dtype, shape, index))
             for dtype in self.dtypes
             for index, shape in enumerate(SHAPES)
-            if len(shape) <= gguf_header.MOST_AXES
+            if len(shape) <= gguf.MOST_AXES
         }
         self.check_round_trip(tree)
 
@@ -118,10 +117,10 @@ def opened(folder: Path, data: bytes) -> dict[str, tuple[str, tuple[int, ...], b
 
 
 def test_the_types_are_those_of_the_library() -> None:
-    assert {number: block_of(kind) for number, kind in gguf_header.TYPES.items()} == {
+    assert {number: block_of(kind) for number, kind in gguf.TYPES.items()} == {
         int(kind): GGML_QUANT_SIZES[kind] for kind in GGMLQuantizationType
     }
-    for number_, kind in gguf_header.TYPES.items():
+    for number_, kind in gguf.TYPES.items():
         name = GGMLQuantizationType(number_).name
         if kind.startswith("raw:"):
             assert kind == "raw:" + name
@@ -184,7 +183,7 @@ def test_files_of_the_library(tmp_path: Path) -> None:
     for name, (dtype, shape, data) in found.items():
         assert shape == tuple(int(side) for side in reversed(read[name].shape))
         assert data == read[name].data.tobytes()
-        assert dtype == gguf_header.TYPES[int(read[name].tensor_type)]
+        assert dtype == gguf.TYPES[int(read[name].tensor_type)]
 
 
 def test_big_endian_files_of_the_library(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.hf import Advised, advise
-from dlv.adapters.torch import reader as torch_writer
+from dlv.adapters.torch import reader as torch_files
 from dlv.errors import Damaged, NotFound, UnsafeInput
 
 CONFIG = {"model_type": "gpt2", "n_layer": 2}
@@ -36,7 +36,7 @@ def torch_file(
         for name, array in arrays.items()
     ]
     with path.open("wb") as out:
-        torch_writer.save(out, tensors, {})
+        torch_files.save(out, tensors, {})
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 
 import dlv.api as api
 import dlv.versions.add as adding
-import dlv.versions.add as staging
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as committing
 from dlv.repository.handle import Repository
@@ -61,7 +60,7 @@ def repository(tmp_path: Path) -> Repository:
 
 
 def add(repository: Repository, *given: str, **options: Any) -> Added:
-    return adding.add(repository, repository.root, given, staging.Request(**options))
+    return adding.add(repository, repository.root, given, adding.Request(**options))
 
 
 def commit(repository: Repository) -> str:
@@ -70,7 +69,7 @@ def commit(repository: Repository) -> str:
 
 def checked_out(repository: Repository, target: Path) -> dict[str, bytes]:
     asked = checkouts.Request(
-        "gpt@1", "Ada", target, lambda kind, path: staging.open_weights(path, kind), to=target
+        "gpt@1", "Ada", target, lambda kind, path: adding.open_weights(path, kind), to=target
     )
     checkouts.checkout(repository, asked)
     return contents(target)
@@ -128,7 +127,7 @@ def test_a_large_tokenizer(
     made: Path, repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(made, tmp_path / "model")
-    monkeypatch.setattr(staging, "LARGE_FILE", 1000)
+    monkeypatch.setattr(adding, "LARGE_FILE", 1000)
     (tmp_path / "model" / "other.bin2").write_bytes(bytes(2000))
     added = add(repository, "model")
     assert "model/tokenizer.json" in [file.path for file in added.files]

@@ -13,9 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlv.adapters import logs as metric_lines
 from dlv.adapters import logs as metric_logs
-from dlv.adapters import logs as metric_rows
 from dlv.adapters.logs import MetricLog, read
 from dlv.errors import Damaged, DlvError, UnsafeInput, UsageError
 
@@ -178,7 +176,7 @@ def test_refuses(tmp_path: Path, case: str) -> None:
 
 
 def test_most_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metric_rows, "MOST_POINTS", 5)
+    monkeypatch.setattr(metric_logs, "MOST_POINTS", 5)
     with pytest.raises(UnsafeInput, match="points"):
         load(tmp_path, "a.csv", "a\n" + "1\n" * 6)
 
@@ -187,7 +185,7 @@ def test_lines_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     text = "".join(f'{{"step": {i}, "loss": {i}.5, "ä": "{"x" * (i % 7)}"}}\n' for i in range(300))
     whole = points(load(tmp_path, "a.jsonl", text))
     for size in (1, 2, 7, 1000):
-        monkeypatch.setattr(metric_lines, "BLOCK", size)
+        monkeypatch.setattr(metric_logs, "BLOCK", size)
         assert points(load(tmp_path, "a.jsonl", text)) == whole
     assert whole["loss"] == [(i, 0.0, i + 0.5) for i in range(300)]
 

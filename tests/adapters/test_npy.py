@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dlv.adapters import npz as npy
+from dlv.adapters import npz
 from dlv.errors import Damaged, DlvError, UnsafeInput
 
 PLAIN = ["bool", "float16", "float32", "float64", "complex64", "complex128"]
@@ -25,8 +25,8 @@ def saved(array: np.ndarray[Any, Any], version: tuple[int, int] | None = None) -
     return out.getvalue()
 
 
-def parse(data: bytes) -> npy.Header:
-    return npy.parse(data[: npy.header_length(data[:12], "x")], "x")
+def parse(data: bytes) -> npz.Header:
+    return npz.parse(data[: npz.header_length(data[:12], "x")], "x")
 
 
 @given(st.sampled_from(PLAIN + RAW), SHAPES, st.sampled_from([None, (1, 0), (2, 0), (3, 0)]))
@@ -42,7 +42,7 @@ def test_reads_and_writes_as_numpy(
     assert (header.unit, header.nbytes) == (1, array.nbytes)
     assert header.length + header.nbytes == len(data)
     if version in (None, (1, 0)):
-        assert npy.make(name, shape) == data[: header.length]
+        assert npz.make(name, shape) == data[: header.length]
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">c8", ">U3", ">M8[ns]", ">i8", ">u2", ">c16", ">f16"])
@@ -61,7 +61,7 @@ def test_fortran() -> None:
 def with_header(text: str, version: int = 1) -> bytes:
     raw = text.encode("latin-1")
     return (
-        npy.MAGIC
+        npz.MAGIC
         + bytes([version, 0])
         + len(raw).to_bytes(2 if version == 1 else 4, "little")
         + raw
@@ -133,10 +133,10 @@ def test_lengths_and_versions() -> None:
     good = with_header(dictionary(), 2)
     assert parse(good).shape == (3,)
     with pytest.raises(UnsafeInput, match="too large"):
-        npy.header_length(npy.MAGIC + b"\x02\0" + (1 << 20).to_bytes(4, "little"), "x")
-    for data in (b"", good[:9], good[:11], b"\x93NUMPX" + good[6:], npy.MAGIC + b"\4\0" + good[8:]):
+        npz.header_length(npz.MAGIC + b"\x02\0" + (1 << 20).to_bytes(4, "little"), "x")
+    for data in (b"", good[:9], good[:11], b"\x93NUMPX" + good[6:], npz.MAGIC + b"\4\0" + good[8:]):
         with pytest.raises(Damaged):
-            npy.header_length(data[:12], "x")
+            npz.header_length(data[:12], "x")
 
 
 @given(st.text(st.sampled_from("{}()[]'\":, 0123<fdescrshapnt_oT"), max_size=60))
@@ -149,4 +149,4 @@ def test_any_text(text: str) -> None:
     "dtype", ["bfloat16", "float8_e4m3", "raw:F4", "raw:|O", "raw:>U3", "raw:<i3"]
 )
 def test_dtypes_that_numpy_lacks(dtype: str) -> None:
-    assert npy.make(dtype, (1,)) is None
+    assert npz.make(dtype, (1,)) is None

@@ -11,7 +11,7 @@ import pytest
 
 import dlv.archiving.reencode as reencode
 import dlv.disk.durable as durable
-import dlv.recovery.rebuild as rebuilding
+import dlv.recovery.rebuild as rebuild
 import dlv.recovery.superseded as superseded
 import dlv.upkeep.check as check
 from dlv.archiving.reencode import Packing, Work, carry_out, work
@@ -251,7 +251,7 @@ def test_after_a_rebuild_no_pack_goes(repository: Repository) -> None:
             archiving.database.execute("DELETE FROM member")
             archiving.database.execute("DELETE FROM chunk")
         with Repository.find(repository.root) as other:
-            rebuilding.rebuild(other)
+            rebuild.rebuild(other)
         superseded.clear(archiving)
     with Repository.find(repository.root) as after:
         assert {name for name, _ in matrices.packs(after.database)} == known

@@ -13,13 +13,16 @@ from safetensors.numpy import save_file
 
 import dlv.api as api
 from dlv.errors import Damaged
-from dlv.events.formats import series as frozen_series
-from tests import event_bytes as logs
+from tests import event_bytes
 
 Dlv = Callable[..., Any]
-RUN = logs.version() + logs.start(1.0, 0) + logs.scalars("loss", range(5000))
-RUN += logs.image("img", 2, b"\x89PNG") + logs.start(2.0, 4000) + logs.text("note", 3, "three")
-RUN += logs.scalars("loss", range(4000, 4500))
+RUN = event_bytes.version() + event_bytes.start(1.0, 0) + event_bytes.scalars("loss", range(5000))
+RUN += (
+    event_bytes.image("img", 2, b"\x89PNG")
+    + event_bytes.start(2.0, 4000)
+    + event_bytes.text("note", 3, "three")
+)
+RUN += event_bytes.scalars("loss", range(4000, 4500))
 NODES: list[dict[str, Any]] = [
     {"name": "flat", "op": "RESHAPE", "attrs": {"kind": "flatten"}, "inputs": ["x"]},
     {"name": "fc", "op": "FULL", "attrs": {"out": 3}, "inputs": ["flat"]},
@@ -44,7 +47,9 @@ def logged(dlv: Dlv, workspace: Path) -> Path:
     """`net@1`: weights, a network, and a run with all classes of data and a restart."""
     (workspace / "runs" / "sub").mkdir(parents=True)
     (workspace / "runs" / "events.out.tfevents.1.x").write_bytes(RUN)
-    (workspace / "runs" / "sub" / "events.out.tfevents.1.x").write_bytes(logs.scalar("acc", 1, 0.5))
+    (workspace / "runs" / "sub" / "events.out.tfevents.1.x").write_bytes(
+        event_bytes.scalar("acc", 1, 0.5)
+    )
     put(workspace, 1)
     (workspace / "network.json").write_text(json.dumps(NETWORK))
     dlv("init")
@@ -95,15 +100,15 @@ def test_a_description_names_what_has_no_figures(
     assert "also logged" in dlv("desc", "net@1", tty=True).stdout
     assert dlv("desc", "net@1").stdout.count("images\t1\n") == 1
 
-    real = frozen_series.decode_head
+    real = series_format.decode_head
 
-    def damaged(data: bytes) -> frozen_series.Head:
+    def damaged(data: bytes) -> series_format.Head:
         head = real(data)
         if head.plugin != "scalars":
             raise Damaged("it is damaged")
         return head
 
-    monkeypatch.setattr(frozen_series, "decode_head", damaged)
+    monkeypatch.setattr(series_format, "decode_head", damaged)
     found = dlv("desc", "net@1", json=True).document
     assert [each["points"] for each in found["logged"]] == [None, None]
     assert dlv("desc", "net@1", tty=True).stdout.count("unreadable") == 2

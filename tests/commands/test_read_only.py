@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests import event_bytes as logs
+from tests import event_bytes
 
 Dlv = Callable[..., Any]
 SOURCE = Path(__file__).parents[2]
@@ -37,8 +37,12 @@ with dlv.open(".") as repo, repo.curves(restarts="keep") as curves:
         print(found.runs, len(found.scalars()["."]["loss"]))
 print(len(repo["net@1"].series("loss")))
 """
-RUN = logs.version() + logs.scalars("loss", range(20)) + logs.image("img", 2, b"\x89PNG")
-RUN += logs.text("note", 3, "three")
+RUN = (
+    event_bytes.version()
+    + event_bytes.scalars("loss", range(20))
+    + event_bytes.image("img", 2, b"\x89PNG")
+)
+RUN += event_bytes.text("note", 3, "three")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests import event_bytes as logs
+from tests import event_bytes
 
 Dlv = Callable[..., Any]
 SAID = "old and new points are both shown; `--restarts preempt` hides the old ones"
@@ -20,8 +20,10 @@ def restarted(dlv: Dlv, workspace: Path) -> Path:
     rows = [*((step, step) for step in range(10)), *((step, -step) for step in range(5, 12))]
     text = "step,loss\n" + "".join(f"{step},{value}\n" for step, value in rows)
     (workspace / "log.csv").write_text(text)
-    marked = logs.version() + logs.start(1.0, 0) + logs.scalars("loss", range(10))
-    marked += logs.start(2.0, 5) + logs.scalars("loss", range(5, 12))
+    marked = (
+        event_bytes.version() + event_bytes.start(1.0, 0) + event_bytes.scalars("loss", range(10))
+    )
+    marked += event_bytes.start(2.0, 5) + event_bytes.scalars("loss", range(5, 12))
     (workspace / "runs").mkdir()
     (workspace / "runs" / "events.out.tfevents.1.x").write_bytes(marked)
     dlv("init")
@@ -65,7 +67,11 @@ def test_it_is_said_once_and_only_where_nobody_has_chosen(dlv: Dlv, restarted: P
 
 
 def test_a_commit_says_it(dlv: Dlv, restarted: Path) -> None:
-    silent = logs.version() + logs.scalars("loss", range(10)) + logs.scalars("loss", range(5, 12))
+    silent = (
+        event_bytes.version()
+        + event_bytes.scalars("loss", range(10))
+        + event_bytes.scalars("loss", range(5, 12))
+    )
     (restarted / "runs" / "events.out.tfevents.1.x").write_bytes(silent)
     told = dlv("commit", "-m", "silent", "--name", "net", "--tb", "runs").stderr
     assert told.count(SAID) == 1

@@ -19,9 +19,9 @@ from hypothesis.extra import numpy as arrays
 from safetensors.numpy import save_file
 
 import dlv.cli as cli
-import dlv.versions.add as staging
+import dlv.versions.add as adding
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.torch import reader as torch_writer
+from dlv.adapters.torch import reader as torch_files
 
 Tree = dict[str, Any]
 
@@ -93,11 +93,11 @@ def write_torch(path: Path, tree: Tree) -> None:
         for name, value in tree.items()
     ]
     with path.open("wb") as out:
-        torch_writer.save(out, tensors, {})
+        torch_files.save(out, tensors, {})
 
 
 def bits(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
-    opened = staging.open_weights(path, path.suffix[1:])
+    opened = adding.open_weights(path, path.suffix[1:])
     try:
         return {t.name: (t.dtype, t.shape, bytes(t.read())) for t in opened.tensors}
     finally:

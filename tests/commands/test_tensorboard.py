@@ -19,7 +19,7 @@ import jsonschema
 import pytest
 
 from tests.commands.conftest import SCHEMAS
-from tests.events import foreign_logs as logs
+from tests.events import foreign_logs
 
 Dlv = Callable[..., Any]
 
@@ -110,7 +110,7 @@ def test_versions_from_the_address_to_the_end(
 def test_a_folder_outside_of_any_repository(
     running: Callable[..., Running], workspace: Path
 ) -> None:
-    logs.written(workspace / "runs" / "a", [logs.simple(3, loss=0.5)])
+    foreign_logs.written(workspace / "runs" / "a", [foreign_logs.simple(3, loss=0.5)])
     before = sorted(workspace.rglob("*"))
     server = running("runs", "--legacy-api", "0", "--samples", "scalars=0", "--json")
     document = server.lines[0]
@@ -122,18 +122,20 @@ def test_a_folder_outside_of_any_repository(
     older = told["legacy_url"]
     server.until(["a"], older)
     assert server.json("/data/runs", older)["a"]["scalars"] == ["loss"]
-    assert server.json("/data/scalars?run=a&tag=loss", older) == [[logs.START + 3 / 8, 3, 0.5]]
+    assert server.json("/data/scalars?run=a&tag=loss", older) == [
+        [foreign_logs.START + 3 / 8, 3, 0.5]
+    ]
     assert server.get("/data/plugins_listing", older)[0] == 404
     found = server.json("/data/plugin/scalars/scalars?run=a&tag=loss", told["url"])
-    assert found == [[logs.START + 3 / 8, 3, 0.5]]
+    assert found == [[foreign_logs.START + 3 / 8, 3, 0.5]]
     assert server.end(signal.SIGTERM)[0] == 0
     assert sorted(workspace.rglob("*")) == before
 
 
 def test_a_restarted_run(running: Callable[..., Running], workspace: Path) -> None:
     """Steps 0 to 9, then 5 to 11, and no mark: what was given up is hidden where that is asked."""
-    made = [logs.simple(step, loss=step) for step in (*range(10), *range(5, 12))]
-    logs.written(workspace / "runs", made)
+    made = [foreign_logs.simple(step, loss=step) for step in (*range(10), *range(5, 12))]
+    foreign_logs.written(workspace / "runs", made)
     for words, count in ((["--restarts", "preempt"], 12), ([], 17)):
         server = running("runs", *words)
         server.until(["."])

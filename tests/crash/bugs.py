@@ -11,18 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import dlv.archiving.reencode as packing
 import dlv.archiving.reencode as reencode
 import dlv.disk.durable as durable
 import dlv.disk.user_files as user_files
 import dlv.dql.committing as committing
 import dlv.recovery.rebuild as rebuild
 import dlv.recovery.superseded as superseded
-import dlv.repository.git_files as files
+import dlv.repository.git_files as git_files
 import dlv.repository.handle as repositories
 import dlv.repository.quarantine as quarantine
 import dlv.upkeep.collect as collect
-import dlv.weights.writer as pack_files
 import dlv.weights.writer as weight_writer
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict
@@ -65,7 +63,7 @@ def _row_before_data() -> None:
         late.append(lambda: publish(found, root, names, suffix))
         return [durable.path_of(root, name, suffix) for name in names]
 
-    _replace(pack_files, "publish_all", publish_late)
+    _replace(weight_writer, "publish_all", publish_late)
     _replace(weight_writer.WeightWriter, "abort", lambda _: None)
     _after_change(late)
 
@@ -117,19 +115,19 @@ def _tmp_not_cleared() -> None:
 
 @bug
 def _git_leftovers_kept() -> None:
-    _replace(files.FileStore, "_clear_dead", lambda _: None)
+    _replace(git_files.FileStore, "_clear_dead", lambda _: None)
 
 
 @bug
 def _files_after_commit() -> None:
     """The tree is named by a version before its objects are in files.git."""
-    put, late = files.FileStore._put, list[Callable[[], Any]]()
+    put, late = git_files.FileStore._put, list[Callable[[], Any]]()
 
-    def put_late(self: files.FileStore, objects: Any, kind: str, data: bytes, done: Any) -> str:
+    def put_late(self: git_files.FileStore, objects: Any, kind: str, data: bytes, done: Any) -> str:
         late.append(lambda: put(self, objects, kind, data, done))
-        return files._git_hash(kind, data)
+        return git_files._git_hash(kind, data)
 
-    _replace(files.FileStore, "_put", put_late)
+    _replace(git_files.FileStore, "_put", put_late)
     _after_change(late)
 
 
@@ -166,8 +164,8 @@ def _archived_before_data() -> None:
         late.append(lambda: publish(found, root, names, suffix))
         return [durable.path_of(root, name, suffix) for name in names]
 
-    _replace(pack_files, "publish_all", publish_late)
-    _replace(packing.Packing, "abort", lambda _: None)
+    _replace(weight_writer, "publish_all", publish_late)
+    _replace(reencode.Packing, "abort", lambda _: None)
     _replace(reencode, "verify", lambda *_: None)
     _after_change(late)
 
@@ -343,7 +341,7 @@ def _new_folders_not_synced() -> None:
 
 @bug
 def _git_not_synced() -> None:
-    _replace(files.FileStore, "_make_durable", lambda *_: None)
+    _replace(git_files.FileStore, "_make_durable", lambda *_: None)
 
 
 @bug

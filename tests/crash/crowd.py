@@ -1,7 +1,7 @@
 """Many processes in one repository at once: python -m tests.crash.crowd FOLDER WHO COUNT [HOW].
 
 HOW is `mixed`: tags, removals, undos and rebuilds between the commits; `archiving`: reading and
-archives as well; or `collecting`: gc without any grace besides all that.
+archives as well; or `collect`: gc without any grace besides all that.
 
 Everything is imported once, then forked. Each process prints a JSON line per version that was
 acknowledged, and one per error that should not have been.
@@ -26,8 +26,8 @@ import dlv.archiving.archive as archiving
 import dlv.recovery.rebuild as rebuild
 import dlv.repository.tags as tags
 import dlv.repository.undo as undo
-import dlv.upkeep.collect as collecting
-import dlv.versions.add as staging
+import dlv.upkeep.collect as collect
+import dlv.versions.add as adding
 import dlv.versions.commit as committing
 import dlv.versions.remove as remove
 from dlv.archiving import proposal
@@ -63,8 +63,8 @@ def files(root: Path, who: int, turn: int) -> list[str]:
 
 
 def commit(repository: Repository, who: int, turn: int) -> None:
-    added = staging.examine(
-        repository.root, repository.root, files(repository.root, who, turn), staging.Request()
+    added = adding.examine(
+        repository.root, repository.root, files(repository.root, who, turn), adding.Request()
     )
     name = NAMES[(who + turn) % len(NAMES)]
     request = Request(f"turn {turn} of {who}", f"worker {who}", name, staged=added.files)
@@ -119,11 +119,11 @@ def archive(repository: Repository, who: int, rng: random.Random) -> None:
             raise
 
 
-def collect(repository: Repository, who: int) -> None:
+def run_gc(repository: Repository, who: int) -> None:
     """Others may read and write for longer than it waits."""
-    request = collecting.Request(datetime.timedelta(0), author=f"worker {who}")
+    request = collect.Request(datetime.timedelta(0), author=f"worker {who}")
     try:
-        collecting.collect(repository, request, progress=silent)
+        collect.collect(repository, request, progress=silent)
     except Conflict as error:
         if "busy" in error.message:
             raise
@@ -154,8 +154,8 @@ def work(root: Path, who: int, turns: int, how: str) -> None:
             for turn in range(turns):
                 if not how or not turn % 2:
                     commit(repository, who, turn)
-                elif how == "collecting" and rng.random() < 0.4:
-                    collect(repository, who)
+                elif how == "collect" and rng.random() < 0.4:
+                    run_gc(repository, who)
                 elif how == "mixed" or rng.random() < 0.2:
                     other(repository, who, rng)
                 elif rng.random() < 0.5:

@@ -23,7 +23,7 @@ from typing import Any
 
 import dlv.api as api
 import dlv.cli as cli
-import dlv.disk.user_files as unfinished
+import dlv.disk.user_files as user_files
 from dlv.canonical import hash_bytes
 from dlv.metadata import facts, matrices, versions
 from dlv.metadata.database import SCHEMA_VERSION, Database
@@ -230,7 +230,7 @@ class Driver:
 
     def _parts(self, again: Sequence[str]) -> list[str]:
         """What a killed writer left in the user's folder is gone, at the latest with a gc."""
-        parts = [path for path in self.root.rglob("*") if unfinished.is_part(path.name)]
+        parts = [path for path in self.root.rglob("*") if user_files.is_part(path.name)]
         if parts and again is not self.command:
             problems = _works("gc", "-y")
             return problems + [f"left behind: {path.name}" for path in parts if path.exists()]
@@ -368,7 +368,7 @@ def _files(root: Path) -> dict[str, str]:
     return {
         str(name): hash_bytes(path.read_bytes())
         for name, path in named.items()
-        if name.parts[0] not in (".dlv", ".git") and not unfinished.is_part(name.name)
+        if name.parts[0] not in (".dlv", ".git") and not user_files.is_part(name.name)
     }
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import dlv.cli as cli
-import dlv.repository.tags as tagging
+import dlv.repository.tags as tags
 from dlv.errors import DlvError
 from dlv.metadata import versions
 from dlv.metadata.curves import open_curves
@@ -54,8 +54,8 @@ def look(folder: Path) -> Seen:
     with Repository.find(folder) as repository:
         db = repository.database
         found = {row.id: row.label for row in versions.all_versions(db, ("live", "recovered"))}
-        tags = "SELECT tag.name, hash FROM tag JOIN version ON version.id = version_id"
-        return {"versions": found, "tags": dict(db.rows(tags))}
+        tag_hashes = "SELECT tag.name, hash FROM tag JOIN version ON version.id = version_id"
+        return {"versions": found, "tags": dict(db.rows(tag_hashes))}
 
 
 class Flips:
@@ -73,7 +73,7 @@ class Flips:
                 shape = (3, 3 + turn)
                 commit(repository, f"late{turn % 2}", {"w": np.full(shape, turn, "f4")})
                 if turn % 3 == 0:
-                    tagging.set_tag(repository, f"t{turn}", f"late{turn % 2}", "Ada")
+                    tags.set_tag(repository, f"t{turn}", f"late{turn % 2}", "Ada")
             shutil.copytree(self.plain, self.logged)
         shutil.copytree(self.plain, self.copy)
         assert not (self.plain / ".dlv" / "dlv.db-wal").exists()

@@ -8,11 +8,10 @@ from typing import Any
 
 import dlv.adapters.data.parts as data_parts
 import dlv.archiving.bounding.fixing as fixing
-import dlv.archiving.reencode as packing
 import dlv.archiving.reencode as reencode
 import dlv.training.workers.pool as pool
 import dlv.training.workers.worker as worker
-import dlv.upkeep.collect as rewriting
+import dlv.upkeep.collect as collect
 from dlv.events.logs import migrate
 from dlv.metadata.trials import Trials
 from dlv.pas.spool import BUFFER
@@ -23,7 +22,7 @@ from dlv.training.workers.owners import Owner
 
 def _buffer() -> None:
     """Lanes of an archive spill into packs of their own."""
-    given = packing.Packing.__init__.__kwdefaults__
+    given = reencode.Packing.__init__.__kwdefaults__
     assert given == {"buffer": BUFFER}
     given["buffer"] = 8 << 10
 
@@ -40,7 +39,7 @@ def _fixed() -> None:
 
 def _eager() -> None:
     """gc writes packs again of which it needs but a little less than all."""
-    rewriting.DEAD, rewriting.LEAST = 0.0, 600
+    collect.DEAD, collect.LEAST = 0.0, 600
 
 
 def _inline() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests import event_bytes as logs
+from tests import event_bytes
 from tests.crash import shim
 from tests.crash.conftest import ROOT, environment
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.crash
 def put(folder: Path, run: str, tags: list[str], count: int) -> None:
     path = folder / run / "events.out.tfevents.1.host"
     path.parent.mkdir(parents=True)
-    path.write_bytes(b"".join(logs.scalars(tag, [s]) for s in range(count) for tag in tags))
+    path.write_bytes(b"".join(event_bytes.scalars(tag, [s]) for s in range(count) for tag in tags))
 
 
 def kills(preload: Path, fast: Path, *modes: int) -> list[dict[str, Any]]:

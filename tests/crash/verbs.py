@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests import event_bytes as events
+from tests import event_bytes
 
 COMMIT = ("commit", "-q", "-m", "second")
 INTO = ("query", "-q", 'construct d from m mutate m["fc"].out in [4, 5] into "wide"')
@@ -52,9 +52,9 @@ FILES: dict[str, dict[str, str | bytes]] = {
     "runs": {
         f"runs/{run}/events.out.tfevents.1.host": b"".join(
             [
-                *(events.scalar("loss", step, 1 / step) for step in range(1, 30)),
-                events.text("notes", 1, run),
-                events.image("sample", 1, b"\x89PNG\r\n\x1a\n"),
+                *(event_bytes.scalar("loss", step, 1 / step) for step in range(1, 30)),
+                event_bytes.text("notes", 1, run),
+                event_bytes.image("sample", 1, b"\x89PNG\r\n\x1a\n"),
             ]
         )
         for run in ("a", "b")

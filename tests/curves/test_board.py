@@ -17,7 +17,7 @@ import dlv.curves.board as boards
 import dlv.curves.event_logs as event_logs
 import dlv.curves.frozen as frozen_curves
 import dlv.versions.commit as committing
-import dlv.versions.remove as removing
+import dlv.versions.remove as remove
 from dlv.curves.board import Board, DirectoryBoard, VersionsBoard
 from dlv.curves.store import LIVE
 from dlv.errors import NotFound
@@ -25,7 +25,7 @@ from dlv.events.formats.pbtxt import GraphNode, graph_def
 from dlv.repository.handle import Repository
 from dlv.versions.commit import Request
 from tests import event_bytes
-from tests.events import foreign_logs as logs
+from tests.events import foreign_logs
 
 Commit = Callable[..., str]
 NODES: list[dict[str, Any]] = [
@@ -160,7 +160,7 @@ def test_a_new_version_appears_a_removed_one_goes(
     with Repository.find(repository.root) as other:
         commit_model(other, "net", weights(3), NODES)
         until(lambda: len(board.ask().runs()) == 3)
-        removing.remove(other, ["net@1"], "Ada", force=True)
+        remove.remove(other, ["net@1"], "Ada", force=True)
         until(lambda: [run.name for run in board.ask().runs()] == ["net@2", "net@3"])
     assert told == []
 
@@ -169,7 +169,7 @@ def test_a_training_that_goes_on(
     tmp_path: Path, told: list[str], begun: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(boards, "RELOAD", 0.02)
-    path = logs.written(tmp_path / "runs" / "a", [logs.simple(0, loss=1.0)])
+    path = foreign_logs.written(tmp_path / "runs" / "a", [foreign_logs.simple(0, loss=1.0)])
     board = begun(DirectoryBoard(tmp_path / "runs", None, tell=told.append))
     where = {"experiment": board.experiment}
 
@@ -179,9 +179,11 @@ def test_a_training_that_goes_on(
 
     assert steps("a") == [0]
     whole = path.read_bytes()
-    more = logs.written(tmp_path / "more", [logs.simple(1, loss=0.5)], version=False).read_bytes()
+    more = foreign_logs.written(
+        tmp_path / "more", [foreign_logs.simple(1, loss=0.5)], version=False
+    ).read_bytes()
     path.write_bytes(whole + more[:-3])  # caught in the middle of a write
-    logs.written(tmp_path / "runs" / "b", [logs.simple(7, loss=2.0)])
+    foreign_logs.written(tmp_path / "runs" / "b", [foreign_logs.simple(7, loss=2.0)])
     until(lambda: steps("b") == [7])
     assert steps("a") == [0]
     path.write_bytes(whole + more)
@@ -227,8 +229,10 @@ def test_damaged_logs_are_told_of_once_and_harm_no_other(
 ) -> None:
     monkeypatch.setattr(boards, "RELOAD", 0.02)
     folder = tmp_path / "runs"
-    logs.written(folder / "good", [logs.simple(0, loss=1.0)])
-    path = logs.written(folder / "bad", [logs.simple(step, loss=1.0) for step in range(50)])
+    foreign_logs.written(folder / "good", [foreign_logs.simple(0, loss=1.0)])
+    path = foreign_logs.written(
+        folder / "bad", [foreign_logs.simple(step, loss=1.0) for step in range(50)]
+    )
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)

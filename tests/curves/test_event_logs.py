@@ -15,7 +15,7 @@ import dlv.curves.event_logs as event_logs
 import dlv.curves.frozen as frozen_curves
 import dlv.recovery.rebuild as rebuild
 import dlv.upkeep.check as check
-import dlv.upkeep.collect as collecting
+import dlv.upkeep.collect as collect
 import dlv.versions.add as adding
 from dlv.curves.store import LIVE, CurveStore
 from dlv.errors import Conflict, Damaged, UsageError
@@ -26,20 +26,20 @@ from dlv.versions.add import Request as AddRequest
 from dlv.versions.commit import Committed, Request, commit
 from dlv.versions.remove import remove
 from dlv.versions.version import Version as Shown
-from tests import event_bytes as logs
+from tests import event_bytes
 
 LOG = "events.out.tfevents.1.host"
 RUN = (
-    logs.version()
-    + logs.start(100.0, 0)
+    event_bytes.version()
+    + event_bytes.start(100.0, 0)
     + b"".join(
         (
             *(
-                logs.scalars("loss", range(20)),
-                logs.image("img", 2, b"\x89PNG"),
-                logs.start(150.0, 15),
+                event_bytes.scalars("loss", range(20)),
+                event_bytes.image("img", 2, b"\x89PNG"),
+                event_bytes.start(150.0, 15),
             ),
-            *(logs.scalars("loss", range(15, 30)), logs.text("note", 3, "three")),
+            *(event_bytes.scalars("loss", range(15, 30)), event_bytes.text("note", 3, "three")),
         )
     )
 )
@@ -79,7 +79,7 @@ def names(repository: Repository, made: Committed) -> set[tuple[str, str]]:
 
 def test_a_folder_is_committed(repository: Repository) -> None:
     put(repository.root / "logs", "", RUN)
-    put(repository.root / "logs", "val", logs.scalars("loss", [1, 2]))
+    put(repository.root / "logs", "val", event_bytes.scalars("loss", [1, 2]))
     made = committed(repository, repository.root / "logs")
     assert names(repository, made) == {("", "loss"), ("", "img"), ("", "note"), ("val", "loss")}
     told = {
@@ -98,14 +98,18 @@ def test_a_folder_is_committed(repository: Repository) -> None:
 
 
 def test_what_has_not_grown_is_not_stored_again(repository: Repository) -> None:
-    long = logs.version() + logs.scalars("loss", range(5000))
+    long = event_bytes.version() + event_bytes.scalars("loss", range(5000))
     put(repository.root / "logs", "", long)
-    put(repository.root / "logs", "img", logs.image("img", 2, np.random.default_rng(1).bytes(9000)))
+    put(
+        repository.root / "logs",
+        "img",
+        event_bytes.image("img", 2, np.random.default_rng(1).bytes(9000)),
+    )
     first = committed(repository, repository.root / "logs")
     again = committed(repository, repository.root / "logs")
     assert first.stored > 9000
     assert again.stored == 0
-    put(repository.root / "logs", "", long + logs.scalars("loss", range(5000, 5010)))
+    put(repository.root / "logs", "", long + event_bytes.scalars("loss", range(5000, 5010)))
     longer = committed(repository, repository.root / "logs")
     (head,) = [s.hash for s in repository.manifest(longer.id).series if s.tag == "loss"]
     (before,) = [s.hash for s in repository.manifest(first.id).series if s.tag == "loss"]
@@ -116,7 +120,7 @@ def test_what_has_not_grown_is_not_stored_again(repository: Repository) -> None:
 def test_staged_event_files(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository.root)
     put(repository.root / "logs", "a", RUN)
-    put(repository.root / "logs", "b/c", logs.scalars("acc", [1]))
+    put(repository.root / "logs", "b/c", event_bytes.scalars("acc", [1]))
     added = adding.add(repository, repository.root, ["logs"], AddRequest())
     assert {(file.path, file.role) for file in added.files} == {
         (f"logs/a/{LOG}", "log"),
@@ -151,7 +155,7 @@ def test_garbage_is_passed_over(repository: Repository) -> None:
 
 
 def test_damage_is_said_and_the_rest_kept(repository: Repository) -> None:
-    path = put(repository.root / "logs", "", RUN + logs.scalars("loss", [40])[:-1] + b"\x00")
+    path = put(repository.root / "logs", "", RUN + event_bytes.scalars("loss", [40])[:-1] + b"\x00")
     made = committed(repository, repository.root / "logs")
     (warning,) = made.warnings
     assert str(path) in warning
@@ -159,7 +163,7 @@ def test_damage_is_said_and_the_rest_kept(repository: Repository) -> None:
 
 
 def test_two_logs_of_one_name(repository: Repository) -> None:
-    put(repository.root / "logs", "", logs.scalars("loss", [1]))
+    put(repository.root / "logs", "", event_bytes.scalars("loss", [1]))
     csv = repository.root / "log.csv"
     csv.write_text("step,loss\n1,2.0\n")
     with pytest.raises(Conflict, match="comes from two logs"):
@@ -197,7 +201,7 @@ def shown(repository: Repository) -> list[object]:
 
 def test_a_rebuild_and_the_packs_have_it_all(repository: Repository) -> None:
     put(repository.root / "logs", "", RUN)
-    put(repository.root / "logs", "val", logs.scalars("loss", [1, 2]))
+    put(repository.root / "logs", "val", event_bytes.scalars("loss", [1, 2]))
     made = committed(repository, repository.root / "logs", parameters={"lr": 0.5})
     before, figures = shown(repository), metrics.of_version(repository.database, 1)
     with CurveStore.open(repository.path / LIVE) as live:
@@ -257,18 +261,18 @@ def silent(what: str, total: int) -> contextlib.nullcontext[Silent]:
 def test_gc_takes_what_no_version_needs(repository: Repository) -> None:
     """Blocks that a version shares with one that is removed stay, the others go."""
     noise = np.random.default_rng(2)
-    images = [logs.image("img", step, noise.bytes(20_000)) for step in range(2)]
+    images = [event_bytes.image("img", step, noise.bytes(20_000)) for step in range(2)]
     put(repository.root / "logs", "", RUN + images[0])
     first = committed(repository, repository.root / "logs")
-    put(repository.root / "only here", "", logs.image("img", 1, noise.bytes(50_000)))
+    put(repository.root / "only here", "", event_bytes.image("img", 1, noise.bytes(50_000)))
     other = committed(repository, repository.root / "only here", orphan=True)
     put(repository.root / "logs", "", RUN + b"".join(images))
     longer = committed(repository, repository.root / "logs", parents=["net@1"])
     remove(repository, [first.id, other.id], author="a <a@b>")
-    request = collecting.Request(datetime.timedelta(0))
+    request = collect.Request(datetime.timedelta(0))
     before = sum(path.stat().st_size for path in repository.packs.rglob("*.pack"))
-    collecting.collect(repository, request, progress=silent)
-    collecting.collect(repository, request, progress=silent)
+    collect.collect(repository, request, progress=silent)
+    collect.collect(repository, request, progress=silent)
     after = sum(path.stat().st_size for path in repository.packs.rglob("*.pack"))
     assert before - after > 50_000
     assert check.check(repository).faults == []

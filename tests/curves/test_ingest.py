@@ -16,7 +16,7 @@ import dlv.curves.ingest as ingest
 from dlv.curves.store import CurveStore
 from dlv.errors import NotFound
 from dlv.metadata import curve_writing
-from tests import event_bytes as logs
+from tests import event_bytes
 
 LOG = "events.out.tfevents.1.host"
 
@@ -73,8 +73,8 @@ def everything(store: CurveStore) -> list[object]:
 
 
 def test_a_run_is_a_folder(store: CurveStore, folder: Path) -> None:
-    put(folder, "", logs.version() + logs.scalars("loss", range(3)))
-    put(folder, "a/b", logs.version() + logs.scalars("loss", range(5)))
+    put(folder, "", event_bytes.version() + event_bytes.scalars("loss", range(3)))
+    put(folder, "a/b", event_bytes.version() + event_bytes.scalars("loss", range(5)))
     put(folder, "a", b"no log", "notes.txt")
     put(folder, "empty", b"")
     done = ingest.scan(store, folder)
@@ -93,9 +93,9 @@ def test_a_run_is_a_folder(store: CurveStore, folder: Path) -> None:
 def test_what_has_not_changed_is_looked_at_only(
     store: CurveStore, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(folder, "a", logs.scalars("loss", range(3)))
-    put(folder, "b", logs.scalars("loss", range(3)) + b"\x05\x00")
-    grown = put(folder, "c", logs.scalars("loss", range(3)))
+    put(folder, "a", event_bytes.scalars("loss", range(3)))
+    put(folder, "b", event_bytes.scalars("loss", range(3)) + b"\x05\x00")
+    grown = put(folder, "c", event_bytes.scalars("loss", range(3)))
     ingest.scan(store, folder)
     before, opened = everything(store), list[str]()
     real = os.open
@@ -115,7 +115,7 @@ def test_what_has_not_changed_is_looked_at_only(
     assert (done.files, done.read, done.bytes) == (3, 0, 0)
     assert everything(store) == before
     assert not [path for path in opened if "tfevents" in path]
-    grown.write_bytes(grown.read_bytes() + logs.scalars("loss", [7]))
+    grown.write_bytes(grown.read_bytes() + event_bytes.scalars("loss", [7]))
     opened.clear()
     assert ingest.scan(store, folder).points == 1
     assert {path for path in opened if "tfevents" in path} == {str(grown)}
@@ -123,10 +123,22 @@ def test_what_has_not_changed_is_looked_at_only(
 
 WHOLE = b"".join(
     (
-        *(logs.version(), logs.scalars("loss", range(12)), logs.image("img", 1, b"png")),
-        *(logs.scalars("acc", range(4)), logs.text("note", 3, "three"), logs.start(150.0, 9)),
-        *(logs.scalars("loss", range(9, 15)), logs.image("img", 9, b"png"), logs.start(151.0, 2)),
-        *(logs.scalars("acc", range(2, 6)), logs.text("note", 9, "nine")),
+        *(
+            event_bytes.version(),
+            event_bytes.scalars("loss", range(12)),
+            event_bytes.image("img", 1, b"png"),
+        ),
+        *(
+            event_bytes.scalars("acc", range(4)),
+            event_bytes.text("note", 3, "three"),
+            event_bytes.start(150.0, 9),
+        ),
+        *(
+            event_bytes.scalars("loss", range(9, 15)),
+            event_bytes.image("img", 9, b"png"),
+            event_bytes.start(151.0, 2),
+        ),
+        *(event_bytes.scalars("acc", range(2, 6)), event_bytes.text("note", 9, "nine")),
     )
 )
 
@@ -165,29 +177,37 @@ def test_marked_restarts_hide_what_came_before(store: CurveStore, folder: Path) 
 
 
 def test_files_of_a_run_follow_one_another(store: CurveStore, folder: Path) -> None:
-    second = logs.version() + logs.start(200.0, 3) + logs.scalars("loss", range(3, 6))
+    second = (
+        event_bytes.version()
+        + event_bytes.start(200.0, 3)
+        + event_bytes.scalars("loss", range(3, 6))
+    )
     put(folder, "", second, "events.out.tfevents.2.host")
-    put(folder, "", logs.version() + logs.start(100.0, 0) + logs.scalars("loss", range(5)))
+    put(
+        folder,
+        "",
+        event_bytes.version() + event_bytes.start(100.0, 0) + event_bytes.scalars("loss", range(5)),
+    )
     ingest.scan(store, folder)
     assert steps(store) == [0, 1, 2, 3, 4, 5]
 
 
 def replaced_in_place(path: Path) -> None:
-    path.write_bytes(logs.version() + logs.scalars("loss", [5, 6, 7]))
+    path.write_bytes(event_bytes.version() + event_bytes.scalars("loss", [5, 6, 7]))
 
 
 def shrunken(path: Path) -> None:
-    path.write_bytes(logs.version() + logs.scalars("loss", [5, 6]))
+    path.write_bytes(event_bytes.version() + event_bytes.scalars("loss", [5, 6]))
 
 
 def another_file(path: Path) -> None:
-    data = path.read_bytes() + logs.scalars("loss", [7])
+    data = path.read_bytes() + event_bytes.scalars("loss", [7])
     path.rename(path.with_name("old"))
     path.write_bytes(data)
 
 
 def begun_anew(path: Path) -> None:
-    path.write_bytes(logs.version(55.0) + logs.scalars("loss", range(9)))
+    path.write_bytes(event_bytes.version(55.0) + event_bytes.scalars("loss", range(9)))
 
 
 @pytest.mark.parametrize(
@@ -202,9 +222,9 @@ def begun_anew(path: Path) -> None:
 def test_a_file_that_is_another_now(
     store: CurveStore, folder: Path, change: object, expected: list[int]
 ) -> None:
-    path = put(folder, "", logs.version() + logs.scalars("loss", range(3)))
-    put(folder, "", logs.scalars("loss", [50]), "tfevents.2")
-    put(folder, "other", logs.scalars("loss", range(2)))
+    path = put(folder, "", event_bytes.version() + event_bytes.scalars("loss", range(3)))
+    put(folder, "", event_bytes.scalars("loss", [50]), "tfevents.2")
+    put(folder, "other", event_bytes.scalars("loss", range(2)))
     os.utime(path, ns=(1, 1))
     ingest.scan(store, folder)
     assert steps(store) == [0, 1, 2, 50]
@@ -216,9 +236,11 @@ def test_a_file_that_is_another_now(
 
 
 def test_what_is_gone_goes(store: CurveStore, folder: Path) -> None:
-    put(folder, "a", logs.scalars("loss", [1]))
-    put(folder, "a", logs.scalars("loss", [2]), "tfevents.2").rename(folder / "kept.tfevents")
-    put(folder, "b", logs.scalars("loss", [3]))
+    put(folder, "a", event_bytes.scalars("loss", [1]))
+    put(folder, "a", event_bytes.scalars("loss", [2]), "tfevents.2").rename(
+        folder / "kept.tfevents"
+    )
+    put(folder, "b", event_bytes.scalars("loss", [3]))
     ingest.scan(store, folder)
     shutil.rmtree(folder / "b")
     os.unlink(folder / "kept.tfevents")
@@ -228,8 +250,8 @@ def test_what_is_gone_goes(store: CurveStore, folder: Path) -> None:
 
 
 def test_damage_keeps_what_came_before(store: CurveStore, folder: Path) -> None:
-    good = logs.version() + logs.scalars("loss", range(4))
-    broken = bytearray(logs.scalars("loss", range(4, 9)))
+    good = event_bytes.version() + event_bytes.scalars("loss", range(4))
+    broken = bytearray(event_bytes.scalars("loss", range(4, 9)))
     broken[40] ^= 1
     bad = put(folder, "a", good + broken)
     put(folder, "b", good)
@@ -240,7 +262,7 @@ def test_damage_keeps_what_came_before(store: CurveStore, folder: Path) -> None:
         assert str(len(good)) in dict(done.remarks)[str(bad)]
         assert steps(store, run="a") == steps(store, run="b") == [0, 1, 2, 3]
     assert done.read == 0
-    bad.write_bytes(good + logs.scalars("loss", range(4, 9)))
+    bad.write_bytes(good + event_bytes.scalars("loss", range(4, 9)))
     os.utime(bad, ns=(5, 5))
     ingest.scan(store, folder)
     assert steps(store, run="a") == list(range(9))
@@ -262,7 +284,7 @@ def test_whatever_is_in_a_file_the_others_are_read(
     for at, flipped in flips:
         data[at] ^= flipped
     put(tmp_path / "any", "a", bytes(data[:cut]) + behind)
-    put(tmp_path / "any", "b", logs.scalars("loss", range(5)))
+    put(tmp_path / "any", "b", event_bytes.scalars("loss", range(5)))
     with CurveStore.open(tmp_path / "any.db") as store:
         for _ in range(2):
             done = ingest.scan(store, tmp_path / "any", experiment="x")
@@ -281,7 +303,7 @@ def test_whatever_is_in_a_file_the_others_are_read(
 
 def test_a_tag_that_is_too_long_is_left_out(store: CurveStore, folder: Path) -> None:
     long = "x" * 70_000
-    path = put(folder, "", logs.scalars("loss", [1]) + logs.scalars(long, [1, 2]))
+    path = put(folder, "", event_bytes.scalars("loss", [1]) + event_bytes.scalars(long, [1, 2]))
     done = ingest.scan(store, folder)
     assert [name for name, _ in done.remarks] == [str(path)]
     assert steps(store) == [1]
@@ -289,7 +311,7 @@ def test_a_tag_that_is_too_long_is_left_out(store: CurveStore, folder: Path) -> 
 
 
 def test_a_tail_that_is_cut_is_no_damage(store: CurveStore, folder: Path) -> None:
-    data = logs.version() + logs.scalars("loss", range(4))
+    data = event_bytes.version() + event_bytes.scalars("loss", range(4))
     path = put(folder, "", data[:-3])
     assert ingest.scan(store, folder).remarks == []
     assert steps(store) == [0, 1, 2]
@@ -299,7 +321,7 @@ def test_a_tail_that_is_cut_is_no_damage(store: CurveStore, folder: Path) -> Non
 
 
 def test_links_are_followed_but_not_round(store: CurveStore, folder: Path, tmp_path: Path) -> None:
-    put(tmp_path, "elsewhere", logs.scalars("loss", [1]))
+    put(tmp_path, "elsewhere", event_bytes.scalars("loss", [1]))
     (folder / "link").symlink_to(tmp_path / "elsewhere")
     (folder / "round").symlink_to(folder)
     (folder / "nowhere.tfevents").symlink_to(tmp_path / "nowhere")
@@ -309,15 +331,15 @@ def test_links_are_followed_but_not_round(store: CurveStore, folder: Path, tmp_p
 def test_names_of_any_bytes(store: CurveStore, folder: Path) -> None:
     os.makedirs(os.fsencode(folder) + b"/r\xff'\n")
     with open(os.fsencode(folder) + b"/r\xff'\n/x.tfevents", "wb") as file:
-        file.write(logs.scalars("loss", [1]))
+        file.write(event_bytes.scalars("loss", [1]))
     for _ in range(2):
         assert ingest.scan(store, folder).runs == ["r\\xff'\n"]
     assert steps(store, run="r\\xff'\n") == [1]
 
 
 def test_two_experiments_do_not_meet(store: CurveStore, folder: Path) -> None:
-    put(folder, "a/r", logs.scalars("loss", [1]))
-    put(folder, "b/r", logs.scalars("loss", [2]))
+    put(folder, "a/r", event_bytes.scalars("loss", [1]))
+    put(folder, "b/r", event_bytes.scalars("loss", [2]))
     ingest.scan(store, folder / "a")
     ingest.scan(store, folder / "b")
     ingest.scan(store, folder / "a")
@@ -326,8 +348,8 @@ def test_two_experiments_do_not_meet(store: CurveStore, folder: Path) -> None:
 
 
 def test_folders_that_are_no_more_are_forgotten(store: CurveStore, folder: Path) -> None:
-    put(folder, "a/r", logs.scalars("loss", [1]))
-    put(folder, "b/r", logs.scalars("loss", [2]))
+    put(folder, "a/r", event_bytes.scalars("loss", [1]))
+    put(folder, "b/r", event_bytes.scalars("loss", [2]))
     for name in "ab":
         ingest.scan(store, folder / name)
     with store.database.atomic():
@@ -344,7 +366,11 @@ def test_a_folder_that_is_not_there(store: CurveStore, folder: Path) -> None:
 
 
 def test_previews_are_kept_of_long_series(store: CurveStore, folder: Path) -> None:
-    put(folder, "", logs.scalars("loss", range(1500)) + logs.scalars("acc", range(900)))
+    put(
+        folder,
+        "",
+        event_bytes.scalars("loss", range(1500)) + event_bytes.scalars("acc", range(900)),
+    )
     ingest.scan(store, folder)
     told = {row.tag: row.id for row in store.series(store.experiments()[0][0])}
     found = store.preview(told["loss"])

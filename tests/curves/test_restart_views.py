@@ -31,7 +31,7 @@ from dlv.metadata import versions
 from dlv.repository.handle import Repository
 from dlv.versions.commit import Request
 from dlv.weights.store import MatrixStore
-from tests import event_bytes as logs
+from tests import event_bytes
 from tests.events import event_files
 
 LOG = "events.out.tfevents.1.host"
@@ -98,16 +98,16 @@ MADE = st.lists(
 
 
 def data(made: list[tuple[str, int]]) -> bytes:
-    parts = [logs.version()]
+    parts = [event_bytes.version()]
     for number, (kind, step) in enumerate(made):
         if kind == "scalar":
-            parts.append(logs.scalar("loss", step, number / 4, 100.0 + number))
+            parts.append(event_bytes.scalar("loss", step, number / 4, 100.0 + number))
         elif kind == "text":
-            parts.append(logs.text("note", step, str(number)))
+            parts.append(event_bytes.text("note", step, str(number)))
         elif kind == "image":
-            parts.append(logs.image("img", step, str(number).encode()))
+            parts.append(event_bytes.image("img", step, str(number).encode()))
         else:
-            parts.append(logs.start(100.0 + number, step))
+            parts.append(event_bytes.start(100.0 + number, step))
     return b"".join(parts)
 
 
@@ -139,13 +139,17 @@ def test_each_policy_shows_what_a_loop_shows(
         ingest.scan(store, folder.parent, experiment="e")
 
 
-SILENT = logs.version() + logs.scalars("loss", range(100)) + logs.scalars("loss", range(50, 120))
+SILENT = (
+    event_bytes.version()
+    + event_bytes.scalars("loss", range(100))
+    + event_bytes.scalars("loss", range(50, 120))
+)
 MARKED = (
-    logs.version()
-    + logs.start(100.0, 0)
-    + logs.scalars("loss", range(100))
-    + logs.start(200.0, 50)
-    + logs.scalars("loss", range(50, 120))
+    event_bytes.version()
+    + event_bytes.start(100.0, 0)
+    + event_bytes.scalars("loss", range(100))
+    + event_bytes.start(200.0, 50)
+    + event_bytes.scalars("loss", range(50, 120))
 )
 
 
@@ -166,9 +170,11 @@ def test_the_figures_of_the_design(store: CurveStore, tmp_path: Path) -> None:
 
 def test_samples_are_drawn_over_live_points(store: CurveStore, tmp_path: Path) -> None:
     """As if what is hidden had never been written; the kept sample is of other points."""
-    straight = logs.version() + logs.scalars("loss", range(3000))
+    straight = event_bytes.version() + event_bytes.scalars("loss", range(3000))
     restarted = (
-        logs.version() + logs.scalars("loss", range(2500)) + logs.scalars("loss", range(100, 3000))
+        event_bytes.version()
+        + event_bytes.scalars("loss", range(2500))
+        + event_bytes.scalars("loss", range(100, 3000))
     )
     put(tmp_path / "runs", straight, "straight")
     put(tmp_path / "runs", restarted, "restarted")
@@ -188,7 +194,7 @@ def test_a_series_without_restarts_is_not_read(
     store: CurveStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path / "runs", SILENT, "silent")
-    put(tmp_path / "runs", logs.version() + logs.scalars("loss", range(50)), "plain")
+    put(tmp_path / "runs", event_bytes.version() + event_bytes.scalars("loss", range(50)), "plain")
     ingest.scan(store, tmp_path / "runs", experiment="")
     looked: list[int] = []
     real = CurveStore.written
@@ -212,7 +218,7 @@ def test_a_run_that_grows_is_looked_at_anew(store: CurveStore, tmp_path: Path) -
     view = RestartView(store.database, "preempt")
     (row,) = view.series(store.experiments()[0][0])
     assert row.n == 120
-    path.write_bytes(SILENT + logs.scalars("loss", range(10, 12)))
+    path.write_bytes(SILENT + event_bytes.scalars("loss", range(10, 12)))
     ingest.scan(store, tmp_path / "runs", experiment="")
     (row,) = view.series(store.experiments()[0][0])
     assert [step for step, _ in points(view, row)] == list(range(12))
@@ -221,7 +227,11 @@ def test_a_run_that_grows_is_looked_at_anew(store: CurveStore, tmp_path: Path) -
 
 def test_what_is_said_of_steps_that_go_back(store: CurveStore, tmp_path: Path) -> None:
     put(tmp_path / "runs", SILENT, "a")
-    put(tmp_path / "runs", logs.version() + logs.scalars("loss", [1, 1, 2]), "repeated")
+    put(
+        tmp_path / "runs",
+        event_bytes.version() + event_bytes.scalars("loss", [1, 1, 2]),
+        "repeated",
+    )
     put(tmp_path / "runs", MARKED, "marked")
     ingest.scan(store, tmp_path / "runs", experiment="e")
     said = advice(store, "e")
@@ -232,7 +242,7 @@ def test_what_is_said_of_steps_that_go_back(store: CurveStore, tmp_path: Path) -
     ingest.scan(store, tmp_path / "runs", experiment="e")
     assert "as do those of 1 other run: old" in (advice(store, "e") or "")
     for run in "ab":  # and then a restart is marked, before all of it
-        put(tmp_path / "runs", SILENT + logs.start(1.0, 0) + logs.start(2.0, 0), run)
+        put(tmp_path / "runs", SILENT + event_bytes.start(1.0, 0) + event_bytes.start(2.0, 0), run)
     ingest.scan(store, tmp_path / "runs", experiment="e")
     assert advice(store, "e") is None
     assert advice(store, "another") is None

@@ -17,7 +17,7 @@ import dlv.curves.ingest as ingest
 import dlv.curves.text_logs as text_logs
 from dlv.adapters import logs as metric_logs
 from dlv.curves.store import LIVE, CurveStore
-from tests import event_bytes as logs
+from tests import event_bytes
 
 TIME = 1_700_000_000
 CSV = (
@@ -115,7 +115,10 @@ def test_each_text_log_is_a_run(store: CurveStore, folder: Path) -> None:
     put(folder / "data.csv", b"age,height\n1,2\n")
     put(folder / "c.tsv", b"epoch\tloss\n1\t2\n")
     put(folder / "c/notes.csv", b"step of a\n1\n")
-    put(folder / "both" / "events.out.tfevents.1.x", logs.version() + logs.scalars("loss", [1]))
+    put(
+        folder / "both" / "events.out.tfevents.1.x",
+        event_bytes.version() + event_bytes.scalars("loss", [1]),
+    )
     done = ingest.scan(store, folder, experiment="e")
     runs = [".", "a", "a/eval", "a/metrics", "b", "both", "c", "c/x"]
     assert done.runs == runs
@@ -213,7 +216,9 @@ def test_a_log_that_is_written_anew(store: CurveStore, folder: Path) -> None:
         (".", "loss"): [(1, "1.0"), (2, "2.0"), (3, "3.0")],
         (".", "acc"): [(3, "0.5")],
     }
-    put(folder / "events.out.tfevents.1.x", logs.version() + logs.scalars("loss", [7]))
+    put(
+        folder / "events.out.tfevents.1.x", event_bytes.version() + event_bytes.scalars("loss", [7])
+    )
     ingest.scan(store, folder, experiment="e")
     assert shown(store) == {(".", "loss"): [(7, "3.5")]}, "event files count where there are some"
 

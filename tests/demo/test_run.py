@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 import dlv.api as api
 import dlv.demo.run as demos
-import dlv.demo.training as training
+import dlv.demo.training as demo_training
 from dlv.demo.run import Demo
 from dlv.errors import Conflict
 from dlv.network.verify import verify
@@ -97,23 +97,24 @@ def test_gradients_are_those_of_the_loss() -> None:
     """Against finite differences, in float64."""
     rng = np.random.default_rng(5)
     weights = {
-        name: array.astype(np.float64) for name, array in training.new_weights(rng, 3, 5).items()
+        name: array.astype(np.float64)
+        for name, array in demo_training.new_weights(rng, 3, 5).items()
     }
-    x, y = training.images(rng, 6)
+    x, y = demo_training.images(rng, 6)
     x = x.astype(np.float64)
-    _, slopes = training.gradients(weights, x, y)
+    _, slopes = demo_training.gradients(weights, x, y)
     for name, array in weights.items():
         for place in [(0,) * array.ndim, tuple(n - 1 for n in array.shape)]:
             ends = []
             for change in (1e-6, -1e-6):
                 moved = array.copy()
                 moved[place] += change
-                ends.append(training.gradients({**weights, name: moved}, x, y)[0])
+                ends.append(demo_training.gradients({**weights, name: moved}, x, y)[0])
             assert slopes[name][place] == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-7)
 
 
 def test_images_hold_one_bar_each() -> None:
-    x, y = training.images(np.random.default_rng(1), 2000)
+    x, y = demo_training.images(np.random.default_rng(1), 2000)
     assert set(y.tolist()) == {0, 1, 2, 3}
     # The noise has mean 0: what is left of the sum are the eight pixels of the bar.
     assert x.sum((1, 2, 3)).mean() == pytest.approx(8, abs=0.5)
@@ -122,4 +123,4 @@ def test_images_hold_one_bar_each() -> None:
 
 
 def test_network_is_json() -> None:
-    assert json.loads(json.dumps(training.network(4, 8)))["outputs"] == ["fc2"]
+    assert json.loads(json.dumps(demo_training.network(4, 8)))["outputs"] == ["fc2"]

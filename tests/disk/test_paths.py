@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dlv.disk.paths as paths
 from dlv.canonical import hash_bytes
 from dlv.disk.paths import Folder, check, check_together, hash_file, open_regular
 from dlv.disk.user_files import replace
@@ -301,3 +302,15 @@ def test_a_file_that_grows_while_it_is_hashed(tmp_path: Path) -> None:
     seen.clear()
     hash_file(path, seen.append)
     assert sum(seen) == path.stat().st_size
+
+
+def test_folders_of_a_user_as_the_environment_says() -> None:
+    environ = {"HOME": "/home/ada", "XDG_CACHE_HOME": "/tmp/c", "XDG_STATE_HOME": "/tmp/s"}
+    assert paths.cache(environ) == Path("/tmp/c/dlv")
+    assert paths.state(environ) == Path("/tmp/s/dlv")
+
+
+def test_folders_of_a_user_at_home_otherwise() -> None:
+    environ = {"HOME": "/home/ada", "XDG_CACHE_HOME": ""}
+    assert paths.cache(environ) == Path("/home/ada/.cache/dlv")
+    assert paths.state(environ) == Path("/home/ada/.local/state/dlv")

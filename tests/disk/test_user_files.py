@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import dlv.disk.durable as durable
-import dlv.disk.user_files as unfinished
 import dlv.disk.user_files as user_files
 from dlv.disk.paths import Folder
 from dlv.disk.user_files import Batch
@@ -283,11 +282,11 @@ def test_parts_of_the_living_stay_and_those_of_the_dead_go(
     with writer(root, *names):
         there = sorted(root.glob(PARTS))
         assert len(there) == len(names) + (len(names) > 1)
-        assert sorted(unfinished.below(root)) == there
+        assert sorted(user_files.below(root)) == there
         write(root, "a", "b/c")
         assert sorted(root.glob(PARTS)) == there
-        assert unfinished.left(unfinished.below(root)) == []
-    assert [path for path, _ in unfinished.left(unfinished.below(root))] == there
+        assert user_files.left(user_files.below(root)) == []
+    assert [path for path, _ in user_files.left(user_files.below(root))] == there
     write(root, "a", "b/c")
     assert sorted(root.glob(PARTS)) == []
 
@@ -299,7 +298,7 @@ def test_a_batch_of_this_process_is_alive(root: Path) -> None:
                 out.write(b"x")
         batch.sync()
         write(root, "a", "b/c", "e/f/other")
-        assert unfinished.left(unfinished.below(root)) == []
+        assert user_files.left(user_files.below(root)) == []
         batch.put()
     assert (root / "e" / "f" / "g").read_text() == "x"
     assert sorted(root.glob(PARTS)) == []
@@ -334,15 +333,15 @@ def test_what_cannot_be_locked_or_is_no_file_stays(root: Path) -> None:
 def test_a_part_that_is_cleared_before_its_lock_is_made_again(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = unfinished.held
+    held = user_files.held
     cleared: list[Path] = []
 
     def first(descriptor: int) -> bool:
         if not cleared:
-            cleared.extend(unfinished.remove(unfinished.below(root)))
+            cleared.extend(user_files.remove(user_files.below(root)))
         return held(descriptor)
 
-    monkeypatch.setattr(unfinished, "held", first)
+    monkeypatch.setattr(user_files, "held", first)
     write(root)
     assert len(cleared) == 1
     assert contents(root) == {name: f"new {name}" for name in NAMES}

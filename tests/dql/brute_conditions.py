@@ -13,9 +13,7 @@ from dlv.canonical import dumps
 from dlv.dql.words import ast
 from dlv.network.patterns import compare
 from dlv.network.selector import selector
-from tests.dql import brute_nodes as nodes
-from tests.dql import brute_order as order
-from tests.dql import brute_paths as paths
+from tests.dql import brute_nodes, brute_order, brute_paths
 from tests.dql.brute_model import Layer, Repository, Version
 from tests.dql.brute_truth import (
     Moment,
@@ -94,21 +92,21 @@ class Conditions:
 
     def _path(self, tree: ast.Path, scope: Scope) -> Any:
         version = scope.versions[tree.name]
-        match paths.read(tree):
-            case paths.Whole():
+        match brute_paths.read(tree):
+            case brute_paths.Whole():
                 return version
-            case paths.Column(name):
+            case brute_paths.Column(name):
                 return _column(version, name)
-            case paths.Parameter(key):
+            case brute_paths.Parameter(key):
                 found = version.parameters.get(key)
                 json = isinstance(found, (list, dict))
                 return Other(dumps(found).decode()) if json else found
-            case paths.Metric(name, "at", step):
+            case brute_paths.Metric(name, "at", step):
                 assert step is not None
                 return version.at(name, step)
-            case paths.Metric(name, figure):
+            case brute_paths.Metric(name, figure):
                 return version.figure(name, figure)
-            case paths.NodeCount(trailers):
+            case brute_paths.NodeCount(trailers):
                 return len(self._nodes_of(tree, trailers, version))
         raise AssertionError(tree)
 
@@ -123,7 +121,7 @@ class Conditions:
             return len(values)
         if name in ("min", "max"):
             values = [value for value in values if not is_nan(value)] or values[:1]
-            line = sorted(values, key=cmp_to_key(order.ascending))
+            line = sorted(values, key=cmp_to_key(brute_order.ascending))
             return None if not line else line[0 if name == "min" else -1]
         numbers = [value for value in values if kind(value) == "number"]
         if (name == "stddev" and len(numbers) < 2) or not numbers:
@@ -162,8 +160,8 @@ class Conditions:
         return self._tested(tree, scope, "any")
 
     def _nodes(self, path: ast.Path, scope: Scope) -> list[Layer]:
-        reading = paths.read(path, nodes=True)
-        assert isinstance(reading, (paths.NodeSet, paths.NodeAttribute))
+        reading = brute_paths.read(path, nodes=True)
+        assert isinstance(reading, (brute_paths.NodeSet, brute_paths.NodeAttribute))
         return self._nodes_of(path, reading.trailers, scope.versions[path.name])
 
     def _nodes_of(
@@ -172,7 +170,7 @@ class Conditions:
         """Found once for each graph: most versions share theirs."""
         key = id(path), id(version.graph)
         if key not in self._chosen:
-            self._chosen[key] = nodes.chosen(version.graph, trailers, self.literal)
+            self._chosen[key] = brute_nodes.chosen(version.graph, trailers, self.literal)
         return self._chosen[key]
 
     def _tested(self, test: Any, scope: Scope, quantifier: str) -> Truth:
@@ -181,17 +179,17 @@ class Conditions:
             return _quantified(quantifier, list(self._captured(test, scope)))
         if isinstance(test, ast.Has):
             found = [
-                any(nodes.fits(layer, each, self.literal) for each in test.templates)
+                any(brute_nodes.fits(layer, each, self.literal) for each in test.templates)
                 != test.negated
                 for layer in self._nodes(test.left, scope)  # type: ignore[arg-type]
             ]
             return _quantified(quantifier, found)
         operands = (test.left, *((test.right,) if isinstance(test, ast.Compare) else ()))
         for path in (each for operand in operands for each in _paths(operand)):
-            reading = paths.read(path)
-            if isinstance(reading, paths.NodeAttribute):
+            reading = brute_paths.read(path)
+            if isinstance(reading, brute_paths.NodeAttribute):
                 values = [layer.value(reading.name) for layer in self._nodes(path, scope)]
-            elif isinstance(reading, paths.Many):
+            elif isinstance(reading, brute_paths.Many):
                 version = scope.versions[path.name]
                 values = list(version.tags if reading.name == "tag" else version.parents)
                 if isinstance(test, ast.IsNull):
@@ -209,14 +207,14 @@ class Conditions:
         first, *rest = test.left.trailers
         assert isinstance(first, ast.Selector)
         graph = scope.versions[test.left.name].graph
-        for text, names in nodes.captured(graph, first).items():
+        for text, names in brute_nodes.captured(graph, first).items():
 
             def literal(tree: Any, text: str = text) -> Any:
                 found = self.literal(tree)
                 return found.replace("$1", text) if isinstance(found, str) else found
 
-            for layer in nodes.walked(graph, names, rest, literal):
-                fits = any(nodes.fits(layer, each, literal) for each in test.templates)
+            for layer in brute_nodes.walked(graph, names, rest, literal):
+                fits = any(brute_nodes.fits(layer, each, literal) for each in test.templates)
                 yield fits != test.negated
 
     def _single(self, test: Any, scope: Scope) -> Truth:
@@ -273,7 +271,7 @@ class Conditions:
             return compared(sign, self._id(left, scope), self._id(right, scope))
         a, b = self._operand(left, scope), self._operand(right, scope)
         if scope.at_hand is not None and isinstance(
-            paths.read(scope.at_hand[0]), paths.NodeAttribute
+            brute_paths.read(scope.at_hand[0]), brute_paths.NodeAttribute
         ):
             if left == scope.at_hand[0]:
                 return compare(sign, a, b)
@@ -342,8 +340,8 @@ def _quantified(quantifier: str, found: Sequence[bool]) -> bool:
 def _identity(tree: Any) -> bool:
     if not isinstance(tree, ast.Path):
         return False
-    reading = paths.read(tree)
-    return reading in (paths.Whole(), paths.Column("id"), paths.Many("parents"))
+    reading = brute_paths.read(tree)
+    return reading in (brute_paths.Whole(), brute_paths.Column("id"), brute_paths.Many("parents"))
 
 
 def _paths(tree: Any) -> Iterator[ast.Path]:

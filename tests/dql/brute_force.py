@@ -10,9 +10,7 @@ from typing import Any, cast
 
 from dlv.dql.words import ast
 from dlv.dql.words.parser import parse
-from tests.dql import brute_nodes as nodes
-from tests.dql import brute_order as order
-from tests.dql import brute_paths as paths
+from tests.dql import brute_nodes, brute_order, brute_paths
 from tests.dql.brute_conditions import AGGREGATES, Conditions, Scope
 from tests.dql.brute_model import Repository, Version
 from tests.dql.brute_truth import Moment, is_nan
@@ -162,11 +160,11 @@ class BruteForce:
     def _cell(self, tree: ast.Expression, scope: Scope) -> Any:
         if isinstance(tree, ast.Path):
             version = scope.versions[tree.name]
-            reading = paths.read(tree, nodes=paths.bare_selector(tree, self.known))
-            if isinstance(reading, paths.NodeSet):
-                found = nodes.chosen(version.graph, reading.trailers, self.conditions.literal)
+            reading = brute_paths.read(tree, nodes=brute_paths.bare_selector(tree, self.known))
+            if isinstance(reading, brute_paths.NodeSet):
+                found = brute_nodes.chosen(version.graph, reading.trailers, self.conditions.literal)
                 return tuple(layer.name for layer in found)
-            if isinstance(reading, paths.Many):
+            if isinstance(reading, brute_paths.Many):
                 return tuple(sorted(version.tags) if reading.name == "tag" else version.parents)
         return self.conditions.value(tree, scope)
 
@@ -175,7 +173,7 @@ class BruteForce:
         values: dict[Any, list[Any]] = {}
         for versions in assignments:
             value = [self.conditions.value(each, Scope(versions)) for each in body.group_by]
-            key = tuple(map(order.same, value))
+            key = tuple(map(brute_order.same, value))
             groups.setdefault(key, []).append(versions)
             values.setdefault(key, value)
         if not body.group_by and not groups:
@@ -196,9 +194,9 @@ class BruteForce:
     def _ordered(
         self, found: list[Found], order_by: Sequence[ast.Order], titles: Sequence[str | None]
     ) -> list[Found]:
-        compares = [order.asked(each.descending, each.nulls_first) for each in order_by]
+        compares = [brute_order.asked(each.descending, each.nulls_first) for each in order_by]
         keys = {id(row): [self._key(each, row, titles) for each in order_by] for row in found}
-        rest = order.ascending if order_by else order.newest
+        rest = brute_order.ascending if order_by else brute_order.newest
 
         def compare(a: Found, b: Found) -> int:
             for one, left, right in zip(compares, keys[id(a)], keys[id(b)], strict=True):
@@ -227,7 +225,7 @@ def _first(body: ast.Body) -> ast.Select:
 
 
 def _key(row: Row) -> Any:
-    return tuple(map(order.same, row))
+    return tuple(map(brute_order.same, row))
 
 
 def _once(rows: Sequence[Row]) -> list[Row]:
@@ -284,4 +282,4 @@ def plain(value: Any) -> Any:
             return "NaN" if is_nan(value) else float(value)
         case tuple():
             return [plain(each) for each in value]
-    return order.same(value)
+    return brute_order.same(value)

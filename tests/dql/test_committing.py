@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-import dlv.repository.undo as undoing
-import dlv.upkeep.check as checking
+import dlv.repository.undo as undo
+import dlv.upkeep.check as check
 import dlv.versions.add as adding
-import dlv.versions.add as staging
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as storing
 import dlv.versions.copying as copying
@@ -84,7 +83,7 @@ def into(repository: Repository, label: str, asked: Derivation, **given: Any) ->
 
 def checkout(repository: Repository, label: str, to: Path) -> dict[str, Any]:
     """All files; those of weights as arrays."""
-    opened = lambda format_, path: staging.open_weights(path, format_)  # noqa: E731
+    opened = lambda format_, path: adding.open_weights(path, format_)  # noqa: E731
     checkouts.checkout(repository, checkouts.Request(label, "Ada", repository.root, opened, to=to))
     found: dict[str, Any] = {}
     for path in sorted(p for p in to.rglob("*") if p.is_file()):
@@ -136,7 +135,7 @@ class TestVersion:
         made = checkout(repository, "wide@1", tmp_path / "out")
         assert sorted(made) == ["config.json", "train.py", "wide.safetensors"]
         request = copying.Request(
-            *("net@1", "Ada", repository.root, lambda f, p: staging.open_weights(p, f)),
+            *("net@1", "Ada", repository.root, lambda f, p: adding.open_weights(p, f)),
             name="other",
             to=tmp_path / "copy",
         )
@@ -211,7 +210,7 @@ class TestSeveral:
         into(repository, "net@1", SEVERAL)
         newest = facts.operations(repository.database)[0]
         assert (newest.verb, newest.summary) == ("construct", "wide@1 to wide@3")
-        undoing.undo(repository, "Ada")
+        undo.undo(repository, "Ada")
         states = [v.state for v in versions.of_name(repository.database, "wide")]
         assert "live" not in states
 
@@ -229,18 +228,18 @@ class TestSeveral:
             into(repository, "net@1", SEVERAL)
         monkeypatch.undo()
         assert versions.of_name(repository.database, "wide") == []
-        assert not checking.check(repository).faults
+        assert not check.check(repository).faults
         made = into(repository, "net@1", SEVERAL)
         assert [model.committed for model in made.models] == ["wide@1", "wide@2", "wide@3"]
 
     def test_fsck_and_rebuild(self, repository: Repository) -> None:
         into(repository, "net@1", SEVERAL)
-        assert not checking.check(repository).faults
+        assert not check.check(repository).faults
         before = versions.of_name(repository.database, "wide")
         repository.database_file.unlink()
         repository.close()
         again = Repository.find(repository.root)
-        assert not checking.rebuild(again).faults
+        assert not check.rebuild(again).faults
         after = versions.of_name(Repository.find(repository.root).database, "wide")
         assert [(v.label, v.id, v.parents) for v in after] == [
             (v.label, v.id, v.parents) for v in before
@@ -292,7 +291,7 @@ def test_constants_come_along(tmp_path: Path) -> None:
     module = Shifted()
     checkpoint = traced.trace(module, (torch.zeros(2, 4),)).checkpoint
     save_file({k: v.numpy() for k, v in module.state_dict().items()}, tmp_path / "m.safetensors")
-    adding.add(repository, tmp_path, ["m.safetensors"], staging.Request())
+    adding.add(repository, tmp_path, ["m.safetensors"], adding.Request())
     storing.commit(repository, storing.Request("made", "Ada", "net", network=checkpoint))
     asked = construct(insert(nodes(work.fitting("FULL")), making("RELU", "r")), into="more")
     into(repository, "net@1", asked)
@@ -300,7 +299,7 @@ def test_constants_come_along(tmp_path: Path) -> None:
     assert manifest.network is not None
     assert len(manifest.network.constants) == 1
     assert manifest.framework == "torch"
-    assert not checking.check(repository).faults
+    assert not check.check(repository).faults
 
 
 def test_documents_are_plain_json(repository: Repository) -> None:

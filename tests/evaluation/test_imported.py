@@ -15,7 +15,8 @@ import dlv.disk.children as children
 import dlv.evaluation.imported as imported
 import dlv.network.agreement as agreement
 import dlv.weights.arrays as arrays
-from dlv.adapters.onnx import files, network
+from dlv.adapters.onnx import files as onnx_files
+from dlv.adapters.onnx import network as onnx_network
 from dlv.adapters.onnx.call import Call
 from dlv.adapters.onnx.writing import writer as onnx_writer
 from dlv.evaluation.engines import engine
@@ -37,7 +38,7 @@ def relu() -> onnx.ModelProto:
 
 def test_a_right_network(tmp_path: Path) -> None:
     path, known = file(tmp_path, relu()), set[str]()
-    opened, notes = imported.keep_agreeing_apart(path, files.open(path), known)
+    opened, notes = imported.keep_agreeing_apart(path, onnx_files.open(path), known)
     assert opened.network is not None
     assert (notes, known) == ([], {opened.network.id})
     opened.close()
@@ -47,7 +48,7 @@ def test_what_ends_the_other_process_does_not_end_this_one(tmp_path: Path) -> No
     """onnxruntime divides by the strides before it looks at them."""
     made = model([op("Conv", "x w", strides=[0, 0])], {"x": [1, 1, 4, 4]}, {"w": array(1, 1, 3, 3)})
     path = file(tmp_path, made)
-    opened, notes = imported.keep_agreeing_apart(path, files.open(path), set())
+    opened, notes = imported.keep_agreeing_apart(path, onnx_files.open(path), set())
     assert opened.network is not None
     assert len(notes) == 1
     assert notes[0].startswith("the network was not compared with the file")
@@ -73,7 +74,7 @@ def test_odd_answers(
 
     monkeypatch.setattr(children, "run", ended)
     path = file(tmp_path, relu())
-    opened, [note] = imported.keep_agreeing_apart(path, files.open(path), set())
+    opened, [note] = imported.keep_agreeing_apart(path, onnx_files.open(path), set())
     assert opened.network is not None
     assert note.endswith(why)
     opened.close()
@@ -84,10 +85,10 @@ def test_what_is_found_there_is_done_here(tmp_path: Path, monkeypatch: pytest.Mo
         call.emit("RELU", {"slope": 0.3}, (call.port(0),))
 
     path = file(tmp_path, relu())
-    monkeypatch.setitem(network.READERS, "Relu", wrong)
+    monkeypatch.setitem(onnx_network.READERS, "Relu", wrong)
     found = imported.findings(path)
     assert (found["raw"], found["network"]) == (["y"], True)
-    opened, notes = imported.reopened(path, files.open(path), set(), found)
+    opened, notes = imported.reopened(path, onnx_files.open(path), set(), found)
     assert words(opened.network) == ["FULL", "onnx:Relu"]  # type: ignore[arg-type]
     assert notes == found["notes"]
     opened, _ = imported.reopened(path, opened, set(), {**found, "network": False})
@@ -116,7 +117,7 @@ def check(tmp_path: Path) -> Callable[[onnx.ModelProto], tuple[Network | None, l
     def run(made: onnx.ModelProto) -> tuple[Network | None, list[str]]:
         path = tmp_path / "m.onnx"
         path.write_bytes(made.SerializeToString())
-        opened, notes = imported.keep_agreeing(str(path), files.open(str(path)), set())
+        opened, notes = imported.keep_agreeing(str(path), onnx_files.open(str(path)), set())
         opened.close()
         return opened.network, notes
 
@@ -137,7 +138,7 @@ def test_a_right_network_is_kept_without_a_word(check: Any) -> None:
 def test_an_operator_that_is_read_wrongly_is_kept_as_it_is(
     check: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(network.READERS, "Relu", wrong)
+    monkeypatch.setitem(onnx_network.READERS, "Relu", wrong)
     found, [note] = check(net())
     assert words(found) == ["FULL", "ACT.SIGMOID", "onnx:Relu", "ADD", "FULL"]
     assert note.startswith("Relu is kept as it is in the file: numpy would compute something else")
@@ -145,8 +146,10 @@ def test_an_operator_that_is_read_wrongly_is_kept_as_it_is(
 
 
 def test_several_such_operators(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(network.READERS, "Relu", wrong)
-    monkeypatch.setitem(network.READERS, "Sigmoid", lambda call: network.READERS["Tanh"](call))
+    monkeypatch.setitem(onnx_network.READERS, "Relu", wrong)
+    monkeypatch.setitem(
+        onnx_network.READERS, "Sigmoid", lambda call: onnx_network.READERS["Tanh"](call)
+    )
     found, notes = check(net())
     assert words(found) == ["FULL", "onnx:Sigmoid", "onnx:Relu", "ADD", "FULL"]
     assert len(notes) == 2
@@ -160,7 +163,7 @@ def test_a_layer_that_a_pattern_made(check: Any, monkeypatch: pytest.MonkeyPatch
     def gelu(pattern: Any, call: Call) -> None:
         call.emit("ACT", {"approximate": "none"}, (call.port_of(pattern.x),), variant="GELU")
 
-    monkeypatch.setattr(network, "_whole", gelu)
+    monkeypatch.setattr(onnx_network, "_whole", gelu)
     found, notes = check(made)
     assert words(found) == ["ACT.SIGMOID", "onnx:Mul", "RELU"]
     assert len(notes) == 1
@@ -177,7 +180,7 @@ def test_one_engine_alone_may_be_wrong(check: Any, monkeypatch: pytest.MonkeyPat
 
 
 def test_without_onnx_nothing_says_which_layer(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(network.READERS, "Relu", wrong)
+    monkeypatch.setitem(onnx_network.READERS, "Relu", wrong)
     monkeypatch.setattr(imported, "runners", lambda: ["onnxruntime"])
     found, [note] = check(net())
     assert found is None
@@ -186,14 +189,14 @@ def test_without_onnx_nothing_says_which_layer(check: Any, monkeypatch: pytest.M
 
 
 def test_by_onnx_alone(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(network.READERS, "Relu", wrong)
+    monkeypatch.setitem(onnx_network.READERS, "Relu", wrong)
     monkeypatch.setattr(imported, "runners", lambda: ["onnx"])
     found, [_] = check(net())
     assert "onnx:Relu" in words(found)
 
 
 def test_with_neither_the_rules_alone_count(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(network.READERS, "Relu", wrong)
+    monkeypatch.setitem(onnx_network.READERS, "Relu", wrong)
     monkeypatch.setattr(imported, "runners", list)
     found, notes = check(net())
     assert "RELU" in words(found)
@@ -239,9 +242,9 @@ def test_networks_that_agreed_are_not_tried_again(
     path = tmp_path / "m.onnx"
     path.write_bytes(net().SerializeToString())
     known: set[str] = set()
-    imported.keep_agreeing(str(path), files.open(str(path)), known)
+    imported.keep_agreeing(str(path), onnx_files.open(str(path)), known)
     monkeypatch.setattr(imported, "_compared", None)
-    opened, notes = imported.keep_agreeing(str(path), files.open(str(path)), known)
+    opened, notes = imported.keep_agreeing(str(path), onnx_files.open(str(path)), known)
     assert opened.network is not None
     assert notes == []
 
@@ -258,7 +261,7 @@ def test_padding_before_a_pool_is_zero(tmp_path: Path) -> None:
     )
     path = tmp_path / "m.onnx"
     path.write_bytes(made.SerializeToString())
-    opened = files.open(str(path))
+    opened = onnx_files.open(str(path))
     assert opened.network is not None
     held = {t.name: t for t in [*opened.tensors, *opened.constants]}
     steps = program(opened.network, {n: (t.dtype, t.shape) for n, t in held.items()})

@@ -19,7 +19,7 @@ from dlv.events.logs.points import (
     ScalarPoints,
     TensorPoint,
 )
-from dlv.metadata import curve_writing as rows
+from dlv.metadata import curve_writing
 
 
 def opened(folder: Path) -> CurveStore:
@@ -38,10 +38,12 @@ def put(
     batch = Batch()
     batch.add(items, metadata)
     with store.database.atomic():
-        key = rows.run(store.database, rows.experiment(store.database, experiment), run)
+        key = curve_writing.run(
+            store.database, curve_writing.experiment(store.database, experiment), run
+        )
         RunWriter(store, key).write(batch)
-        rows.set_run_state(store.database, key, {}, start)
-        for state in rows.series(store.database, key).values():
+        curve_writing.set_run_state(store.database, key, {}, start)
+        for state in curve_writing.series(store.database, key).values():
             if state.data_class == SCALAR:
                 keep_preview(store, state.id, state.n)
 

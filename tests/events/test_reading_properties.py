@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto import event_pb2, tensor_pb2
 
 from dlv.events.logs import batches, migrate
-from dlv.events.logs import batches as blocks
 from tests.events import event_files
 from tests.events.event_files import (
     Event,
@@ -180,7 +179,7 @@ def test_what_repeats_is_read_as_tensorboard_reads_it(
     folder = tmp_path_factory.mktemp("log")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(migrate, "WINDOW", window)
-        patch.setattr(blocks, "BLOCK", 2000)
+        patch.setattr(batches, "BLOCK", 2000)
         patch.setattr(batches, "FEW", 16)
         run = event_files.read_bytes(folder, framed(made))
     assert run.errors == [None]

@@ -22,7 +22,7 @@ from dlv.curves.store import CurveStore
 from dlv.events.provider import downsample
 from dlv.events.provider.provider import Provider
 from dlv.events.server.tb_provider import data_provider
-from dlv.metadata import curve_writing as rows
+from dlv.metadata import curve_writing
 
 THEIRS = os.environ.get("DLV_TENSORBOARD_TESTS", "")
 
@@ -68,13 +68,13 @@ def start_runs(store: CurveStore, multiplexer: Any) -> None:
     """The runs, and when they began, of a stand-in that has no logs."""
     db = store.database
     with db.atomic():
-        experiment = rows.experiment(db, "")
+        experiment = curve_writing.experiment(db, "")
         for run in multiplexer.Runs():
             try:
                 began = multiplexer.FirstEventTimestamp(run)
             except ValueError:
                 began = None
-            rows.set_run_state(db, rows.run(db, experiment, run), {}, began)
+            curve_writing.set_run_state(db, curve_writing.run(db, experiment, run), {}, began)
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,15 @@ from functools import cache, partial
 from pathlib import Path
 
 import dlv.disk.ignore as ignore
-import dlv.objects.fact as fact
-import dlv.objects.manifest as manifest
+import dlv.objects.fact as fact_format
+import dlv.objects.manifest as manifest_format
 import dlv.weights.bounds as bounds
-from dlv.adapters import settings
+from dlv.adapters import settings as settings_files
 from dlv.canonical import dumps, hash_bytes, loads, read_json
 from dlv.config import Config
 from dlv.dql.words import parser
 from dlv.errors import DlvError
-from dlv.events.formats import series
+from dlv.events.formats import series as series_format
 from dlv.events.logs import migrate
 from dlv.network import json_form, selector, templates
 from dlv.network.graph import Network
@@ -87,7 +87,7 @@ def _folder() -> Path:
 
 def _series(data: bytes) -> object:
     points = (GOLDEN / "series/1/points.bin").read_bytes()
-    return series.decode_scalars(data, lambda *_: points)
+    return series_format.decode_scalars(data, lambda *_: points)
 
 
 def _footer(data: bytes) -> object:
@@ -157,7 +157,7 @@ def _codec(data: bytes) -> object:
 
 
 def _settings(path: Path) -> object:
-    return settings.flatten(settings.read(str(path)))
+    return settings_files.flatten(settings_files.read(str(path)))
 
 
 def _configuration(data: bytes) -> object:
@@ -181,7 +181,7 @@ def _queries() -> list[bytes]:
 
 
 def _name(text: str) -> None:
-    manifest.check_name(text)
+    manifest_format.check_name(text)
 
 
 # Files of other programs
@@ -298,8 +298,8 @@ _YAML = b"optimizer: {name: sgd, lr: 1e-3}\nlayers: &a [1, 2]\nagain: *a\n"
 _SOLVER = b'base_lr: 0.01\nlr_policy: "step"\nsolver_mode: GPU\nnet_param { name: "x" }\n'
 
 TARGETS: dict[str, Target] = {
-    "manifest": Target(partial(_golden, "manifest/1/*.json"), manifest.decode, _canonical),
-    "fact": Target(partial(_golden, "fact/1/*.json"), fact.decode_fact, _canonical),
+    "manifest": Target(partial(_golden, "manifest/1/*.json"), manifest_format.decode, _canonical),
+    "fact": Target(partial(_golden, "fact/1/*.json"), fact_format.decode_fact, _canonical),
     "bounds": Target(partial(_golden, "bounds/*/*.json"), bounds.decode, _canonical),
     "network": Target(
         partial(_golden, "network/1/*.json"),
@@ -345,13 +345,13 @@ TARGETS: dict[str, Target] = {
     "settings": Target(
         lambda: [_TOML],
         lambda data: _written(
-            ".toml", data, lambda path: settings.flatten(settings.read(str(path)))
+            ".toml", data, lambda path: settings_files.flatten(settings_files.read(str(path)))
         ),
     ),
     "yaml": Target(
         lambda: [_YAML],
         lambda data: _written(
-            ".yaml", data, lambda path: settings.flatten(settings.read(str(path)))
+            ".yaml", data, lambda path: settings_files.flatten(settings_files.read(str(path)))
         ),
     ),
     "solver": Target(

@@ -15,7 +15,8 @@ import traceback
 from typing import Any
 
 from dlv.adapters import logs as metric_logs
-from dlv.adapters import registry, settings
+from dlv.adapters import registry
+from dlv.adapters import settings as settings_files
 from dlv.adapters.detect import detect, role_of
 from dlv.errors import DlvError, require
 from dlv.network.verify import verify
@@ -67,7 +68,7 @@ def consume(path: str) -> None:
     elif role == "log":
         metric_logs.read(path)
     else:
-        settings.flatten(settings.read(path))
+        settings_files.flatten(settings_files.read(path))
 
 
 def attack(path: str) -> dict[str, Any]:

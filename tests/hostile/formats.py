@@ -15,7 +15,7 @@ import traceback
 from typing import Any
 
 from dlv.errors import DlvError
-from tests import event_bytes as events
+from tests import event_bytes
 from tests.fuzz.targets import TARGETS
 
 FORBIDDEN = (
@@ -56,12 +56,12 @@ def _ended(offset: int, length: int) -> bytes:
 
 
 def _framed(body: bytes) -> bytes:
-    return events.version() + events.record(body)
+    return event_bytes.version() + event_bytes.record(body)
 
 
 def _length(length: int) -> bytes:
     head = struct.pack("<Q", length)
-    return head + struct.pack("<I", events.masked(head)) + b"x" * 100
+    return head + struct.pack("<I", event_bytes.masked(head)) + b"x" * 100
 
 
 HOSTILE: dict[str, dict[str, bytes]] = {
@@ -124,12 +124,12 @@ HOSTILE: dict[str, dict[str, bytes]] = {
     },
     "events": {
         "length of 2^63": _length(1 << 63),
-        "length of 2^40": events.version() + _length(1 << 40),
-        "field of 2^60": _framed(b"\x2a" + events.varint(1 << 60) + b"x"),
+        "length of 2^40": event_bytes.version() + _length(1 << 40),
+        "field of 2^60": _framed(b"\x2a" + event_bytes.varint(1 << 60) + b"x"),
         "endless number": _framed(b"\x10" + b"\xff" * 100),
         "groups": _framed(b"\x0b" * 100_000),
-        "summaries within": _framed(events.part(5, b"\x0a" * 100_000)),
-        "tag of a megabyte": events.scalar("t" * 1_000_000, 1, 1.0),
+        "summaries within": _framed(event_bytes.part(5, b"\x0a" * 100_000)),
+        "tag of a megabyte": event_bytes.scalar("t" * 1_000_000, 1, 1.0),
         "garbage": b"garbage" * 10_000,
         "zeros": bytes(100_000),
         "a pickle": b"\x80\x04cposix\nsystem\n(S'true'\ntR.",

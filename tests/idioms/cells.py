@@ -23,7 +23,9 @@ from dlv.adapters.aten.live import quiet
 from dlv.adapters.checkpoint import Tensor
 from dlv.errors import DlvError
 from dlv.network import json_form, templates
-from dlv.network.edits import edit, instructions, reuse, slicing
+from dlv.network.edits import edit as editing
+from dlv.network.edits import instructions as instructing
+from dlv.network.edits import reuse, slicing
 from dlv.network.edits.wiring import Wiring
 from dlv.network.graph import Network
 from dlv.versions import derive
@@ -419,8 +421,8 @@ class Trial:
     def copy(self, subject: Subject) -> None:
         """An edited copy's network.json, read again, with the weights carried over."""
         node = self.nodes(subject)[0]
-        changed, _ = instructions.derived(
-            subject.network, instructions.Instructions(rename=[f"{node}=renamed9"]), subject.shapes
+        changed, _ = instructing.derived(
+            subject.network, instructing.Instructions(rename=[f"{node}=renamed9"]), subject.shapes
         )
         again, warnings_ = json_form.read(json.loads(network_json.text(changed)))
         if warnings_ or again.id != changed.id:
@@ -532,7 +534,9 @@ class Trial:
         nodes = self.nodes(subject)
         for node in nodes:
             try:
-                made = edit.edit(subject.network, [_dropout_behind(node)], tensors=subject.shapes)
+                made = editing.edit(
+                    subject.network, [_dropout_behind(node)], tensors=subject.shapes
+                )
                 plan = reuse.plan(subject.network, made.network, subject.shapes)
                 changed = subject.with_network(
                     made.network, derive.tensors(plan, subject.tensors, 0)
@@ -546,7 +550,7 @@ class Trial:
             raise refused[0]
 
 
-def _dropout_behind(node: str) -> Callable[[edit.Editor], Any]:
+def _dropout_behind(node: str) -> Callable[[editing.Editor], Any]:
     return lambda editor: editor.insert(node, templates.parse("DROPOUT(p=0.5)"))
 
 

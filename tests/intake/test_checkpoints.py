@@ -12,9 +12,8 @@ from safetensors.numpy import load_file, save_file
 
 import dlv.intake.checkpoints as intake
 import dlv.versions.add as adding
-import dlv.versions.add as staging
 import dlv.versions.checkout as checkouts
-from dlv.adapters.torch import reader as torch
+from dlv.adapters.torch import reader as torch_files
 from dlv.errors import Conflict, NotFound, UnsafeInput, UsageError
 from dlv.intake.checkpoints import Imported, Request
 from dlv.metadata import staged, versions
@@ -63,7 +62,7 @@ def test_a_folder(repository: Repository) -> None:
 def test_settings_in_the_files_are_kept(repository: Repository) -> None:
     shutil.copy(FIXTURES / "checkpoint.pt", repository.root.parent / "runs" / "ckpt-200.pt")
     made = take(repository, "runs/ckpt-200.pt")
-    opened = torch.open(str(FIXTURES / "checkpoint.pt"))
+    opened = torch_files.open(str(FIXTURES / "checkpoint.pt"))
     opened.close()
     assert opened.hyperparameters
     assert repository.manifest(made.id).hyperparameters == opened.hyperparameters
@@ -72,7 +71,7 @@ def test_settings_in_the_files_are_kept(repository: Repository) -> None:
 def test_the_bits_come_back(repository: Repository) -> None:
     take(repository, "runs/ckpt-4.safetensors", "runs/ckpt-30.safetensors", message="two")
     asked = checkouts.Request(
-        "old", "Ada", repository.root, lambda kind, path: staging.open_weights(path, kind)
+        "old", "Ada", repository.root, lambda kind, path: adding.open_weights(path, kind)
     )
     checkouts.checkout(repository, asked)
     for step in (4, 30):
@@ -123,7 +122,7 @@ def test_other_steps_are_another_content(repository: Repository) -> None:
 
 def test_staging_and_head_stay(repository: Repository) -> None:
     (repository.root / "train.py").write_text("pass")
-    adding.add(repository, repository.root, ["train.py"], staging.Request())
+    adding.add(repository, repository.root, ["train.py"], adding.Request())
     take(repository, "runs")
     assert repository.head is None
     assert [f.path for f in staged.everything(repository.database)] == ["train.py"]

@@ -14,11 +14,11 @@ from safetensors.numpy import load_file
 import dlv.api as api
 import dlv.disk.durable as durable
 import dlv.intake.mlflow as intake
-import dlv.repository.tags as tagging
-import dlv.repository.undo as undoing
-import dlv.versions.add as staging
+import dlv.repository.tags as tags
+import dlv.repository.undo as undo
+import dlv.versions.add as adding
 import dlv.versions.checkout as checkouts
-import dlv.versions.remove as removing
+import dlv.versions.remove as remove
 from dlv.errors import Conflict, Damaged, NotFound, StorageError, UsageError
 from dlv.intake.imported_runs import Imported
 from dlv.intake.mlflow import Request
@@ -112,7 +112,7 @@ def test_runs_become_versions(repository: Repository, store: Path) -> None:
 def test_the_bits_come_back(repository: Repository, store: Path) -> None:
     take(repository, store)
     asked = checkouts.Request(
-        "Digits-CNN@1", "Me", repository.root, lambda kind, path: staging.open_weights(path, kind)
+        "Digits-CNN@1", "Me", repository.root, lambda kind, path: adding.open_weights(path, kind)
     )
     checkouts.checkout(repository, asked)
     for path in store.rglob("ckpt-*.safetensors"):
@@ -215,7 +215,7 @@ def test_where_the_store_is_named(repository: Repository, files: Path) -> None:
 
 def test_names_that_are_taken(repository: Repository, files: Path) -> None:
     take(repository, files, runs=["baseline"], name="first")
-    tagging.set_tag(repository, "lenet", "first@1", "Me")
+    tags.set_tag(repository, "lenet", "first@1", "Me")
     with pytest.raises(Conflict):
         take(repository, files, name="lenet")
     done = take(repository, files)
@@ -227,7 +227,7 @@ def test_names_that_are_taken(repository: Repository, files: Path) -> None:
 
 def test_one_undo_takes_it_back_and_it_can_come_again(repository: Repository, files: Path) -> None:
     first = take(repository, files, experiments=["in a bucket"])
-    undoing.undo(repository, "Me")
+    undo.undo(repository, "Me")
     with api.open(repository.root) as repo:
         assert "in-a-bucket@1" not in [version.row.label for version in repo]
     again = take(repository, files, experiments=["in a bucket"])
@@ -238,7 +238,7 @@ def test_one_undo_takes_it_back_and_it_can_come_again(repository: Repository, fi
 
 def test_what_was_removed_stays_away(repository: Repository, files: Path) -> None:
     take(repository, files)
-    removing.remove(repository, ["Digits-CNN@2"], "Me")
+    remove.remove(repository, ["Digits-CNN@2"], "Me")
     done = take(repository, files)
     assert "Digits-CNN@2, which it was imported as, was removed" in dict(done.skipped).values()
     assert len(done.versions) == 3
@@ -255,7 +255,7 @@ def test_a_run_that_went_on(repository: Repository, files: Path) -> None:
     done = take(repository, files)
     why = "it has gone on since it was imported as Digits-CNN@2: dlv rm Digits-CNN@2,"
     assert f"{why} then import it again" in dict(done.skipped).values()
-    removing.remove(repository, ["Digits-CNN@2"], "Me")
+    remove.remove(repository, ["Digits-CNN@2"], "Me")
     assert ("Digits-CNN@3", "diverged", True) in labels(take(repository, files))
 
 
@@ -344,7 +344,7 @@ def test_many_runs_are_stored_together(
     done = take(repository, files, name="many")
     assert len(done.versions) == 34
     # Two with weights, the others seven at a time.
-    assert len(undoing.operations(repository)) == 2 + 5
+    assert len(undo.operations(repository)) == 2 + 5
     with api.open(repository.root) as repo:
         line = {v.manifest.environment["mlflow"]["run"]: v for v in repo}
         for number in range(29):  # the parent of each comes after it in every other order

@@ -15,7 +15,7 @@ from dlv.intake.tensorboard import Request, grouped, import_tensorboard
 from dlv.metadata import versions
 from dlv.repository.handle import Repository
 from dlv.versions.remove import remove
-from tests import event_bytes as logs
+from tests import event_bytes
 
 LOG = "events.out.tfevents.1.host"
 
@@ -40,12 +40,18 @@ def taken(repository: Repository, **given: Any) -> Imported:
 def hyperparameters(**values: float) -> bytes:
     """As SummaryWriter.add_hparams writes them: the metadata of a tag without a value."""
     entries = b"".join(
-        logs.part(1, logs.part(1, name.encode()) + logs.part(2, b"\x11" + struct.pack("<d", value)))
+        event_bytes.part(
+            1,
+            event_bytes.part(1, name.encode())
+            + event_bytes.part(2, b"\x11" + struct.pack("<d", value)),
+        )
         for name, value in values.items()
     )
-    plugin = logs.part(1, b"hparams") + logs.part(2, logs.part(3, entries))
-    told = logs.part(1, b"_hparams_/session_start_info") + logs.part(9, logs.part(1, plugin))
-    return logs.event(100.0, 0, logs.part(5, logs.part(1, told)))
+    plugin = event_bytes.part(1, b"hparams") + event_bytes.part(2, event_bytes.part(3, entries))
+    told = event_bytes.part(1, b"_hparams_/session_start_info") + event_bytes.part(
+        9, event_bytes.part(1, plugin)
+    )
+    return event_bytes.event(100.0, 0, event_bytes.part(5, event_bytes.part(1, told)))
 
 
 def series(repository: Repository, made: Any) -> set[tuple[str, str]]:
@@ -54,9 +60,9 @@ def series(repository: Repository, made: Any) -> set[tuple[str, str]]:
 
 def test_a_version_for_each_run(repository: Repository) -> None:
     folder = repository.root / "exp 1"
-    put(folder, "b", logs.version(50.0) + logs.scalars("loss", range(5)))
-    put(folder, "a", logs.version(90.0) + logs.scalars("loss", range(7)))
-    put(folder, "a/1700000000.5", hyperparameters(lr=0.1, depth=3) + logs.scalars("hp", [0]))
+    put(folder, "b", event_bytes.version(50.0) + event_bytes.scalars("loss", range(5)))
+    put(folder, "a", event_bytes.version(90.0) + event_bytes.scalars("loss", range(7)))
+    put(folder, "a/1700000000.5", hyperparameters(lr=0.1, depth=3) + event_bytes.scalars("hp", [0]))
     put(folder, "empty", b"")
     done = taken(repository)
     assert [(made.run, made.label, made.new) for made in done.versions] == [
@@ -77,7 +83,11 @@ def test_a_version_for_each_run(repository: Repository) -> None:
 
 
 def test_again_makes_nothing_new(repository: Repository) -> None:
-    put(repository.root / "exp 1", "a", logs.version() + logs.scalars("loss", range(5)))
+    put(
+        repository.root / "exp 1",
+        "a",
+        event_bytes.version() + event_bytes.scalars("loss", range(5)),
+    )
     first, again = taken(repository), taken(repository)
     assert [made.new for made in first.versions + again.versions] == [True, False]
     assert again.stored == 0
@@ -86,10 +96,10 @@ def test_again_makes_nothing_new(repository: Repository) -> None:
 
 
 def test_a_run_that_has_gone_on_is_a_child(repository: Repository) -> None:
-    data = logs.version() + logs.scalars("loss", range(5))
+    data = event_bytes.version() + event_bytes.scalars("loss", range(5))
     put(repository.root / "exp 1", "a", data)
     (first,) = taken(repository).versions
-    put(repository.root / "exp 1", "a", data + logs.scalars("loss", [9]))
+    put(repository.root / "exp 1", "a", data + event_bytes.scalars("loss", [9]))
     (second,) = taken(repository).versions
     assert (second.label, second.new) == ("exp-1@2", True)
     manifest = repository.manifest(second.id)
@@ -99,7 +109,7 @@ def test_a_run_that_has_gone_on_is_a_child(repository: Repository) -> None:
 
 
 def test_one_that_was_removed_stays_away(repository: Repository) -> None:
-    put(repository.root / "exp 1", "a", logs.scalars("loss", range(5)))
+    put(repository.root / "exp 1", "a", event_bytes.scalars("loss", range(5)))
     taken(repository)
     remove(repository, ["exp-1@1"], author="a <a@b>")
     done = taken(repository)
@@ -109,7 +119,7 @@ def test_one_that_was_removed_stays_away(repository: Repository) -> None:
 
 def test_the_parts_of_a_training_are_one_version(repository: Repository) -> None:
     for run in ("m1/train", "m1/validation", "m2/train", "m2/validation"):
-        put(repository.root / "exp 1", run, logs.scalars("loss", range(3)))
+        put(repository.root / "exp 1", run, event_bytes.scalars("loss", range(3)))
     done = taken(repository, name="keras")
     assert [(made.run, made.label) for made in done.versions] == [
         ("m1", "keras@1"),
@@ -140,7 +150,7 @@ def test_refused(repository: Repository) -> None:
         taken(repository)
     with pytest.raises(UsageError, match="cannot be a name"):
         taken(repository, name="a@b")
-    put(repository.root / "exp 1", "a", logs.scalars("loss", range(5)))
+    put(repository.root / "exp 1", "a", event_bytes.scalars("loss", range(5)))
     taken(repository, name="other")
     repository.database.execute("INSERT INTO tag(name, version_id) VALUES ('exp-1', 1)")
     with pytest.raises(Conflict, match="is a tag already"):

@@ -12,7 +12,7 @@ import pytest
 
 import dlv.repository.tags as tags
 import dlv.upkeep.check as check
-import dlv.upkeep.repair as repair
+import dlv.upkeep.repair as repairing
 from dlv.errors import Damaged
 from dlv.metadata import dump
 from dlv.metadata.curves import CurveDatabase, open_curves
@@ -89,7 +89,7 @@ def test_the_way_out(lived: Repository, name: str, way: str) -> None:
     if way == "rebuild":
         assert check.rebuild(lived).faults == []
     else:
-        assert repair.repair(lived, None, "Ada", progress=lambda *_: None).report.faults == []
+        assert repairing.repair(lived, None, "Ada", progress=lambda *_: None).report.faults == []
     assert dump.content(lived.database) == wanted
     assert lived.head == head
     assert lived.database.rows("SELECT * FROM staged") == staged
@@ -102,7 +102,7 @@ def test_a_ledger_is_set_aside(lived: Repository) -> None:
     plant(lived.trials_path, "trigger", "mark")
     (fault,) = check.check(lived).faults
     assert (fault.kind, fault.object) == ("trials", "trials.db")
-    assert repair.repair(lived, None, "Ada", progress=lambda *_: None).report.faults == []
+    assert repairing.repair(lived, None, "Ada", progress=lambda *_: None).report.faults == []
     Trials(lived.trials_path).close()
 
 

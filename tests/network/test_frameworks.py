@@ -17,9 +17,9 @@ import dlv.versions.derive as derive
 import dlv.weights.arrays as arrays
 from dlv.adapters.caffe import files as caffe
 from dlv.adapters.checkpoint import Checkpoint, Tensor
-from dlv.adapters.keras import files as keras
+from dlv.adapters.keras import files as keras_files
 from dlv.adapters.keras import writer as keras_writer
-from dlv.adapters.onnx import files as onnx
+from dlv.adapters.onnx import files as onnx_files
 from dlv.adapters.onnx.writing import writer as onnx_writer
 from dlv.network.graph import Network
 from dlv.network.likeness.comparison import compare
@@ -94,7 +94,7 @@ def _keras_itself(folder: Path) -> Kept:
         ]
     )
     model.save(folder / "itself.keras")
-    return _kept(keras.open(str(folder / "itself.keras")))
+    return _kept(keras_files.open(str(folder / "itself.keras")))
 
 
 @pytest.fixture(scope="module")
@@ -108,9 +108,9 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Kept]:
         if way == "torch":
             return _torch()
         if way == "onnx":
-            return _written(onnx_writer, onnx, folder, "lenet.onnx")
+            return _written(onnx_writer, onnx_files, folder, "lenet.onnx")
         if way == "keras":
-            return _written(keras_writer, keras, folder, "lenet.keras")
+            return _written(keras_writer, keras_files, folder, "lenet.keras")
         if way == "keras itself":
             return _keras_itself(folder)
         return _kept(caffe.open(str(text)))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dlv.errors import UsageError
-from dlv.network.edits import edit
+from dlv.network.edits import edit as editing
 from dlv.network.edits.slicing import slice as cut
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.templates import template
@@ -33,8 +33,8 @@ def _network() -> Network:
 
 def test_nothing_is_inserted_behind_a_number() -> None:
     with pytest.raises(UsageError, match="`item` gives a number, no tensor"):
-        edit.insert(_network(), "item", template("DROPOUT", p=0.5))
-    made = edit.insert(_network(), "mul", template("DROPOUT", p=0.5)).network
+        editing.insert(_network(), "item", template("DROPOUT", p=0.5))
+    made = editing.insert(_network(), "mul", template("DROPOUT", p=0.5)).network
     assert made.node("topk").inputs == (("dropout1", 0),)
 
 

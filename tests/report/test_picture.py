@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlv.report.curve_charts as picture
+import dlv.report.curve_charts as curve_charts
 from dlv.errors import DlvError
 from dlv.report.courses import Chart, course
 
@@ -21,7 +21,7 @@ def test_a_picture_has_its_curves(tmp_path: Path) -> None:
     curve = course("a$b$", range(50), [math.sin(i / 5) for i in range(50)], smooth=0.5)
     many = [Chart(f"s{i}", (curve, course("one", [3], [0.1])), log=i == 2) for i in range(3)]
     with (tmp_path / "a.png").open("wb") as out:
-        picture.png(many, "costs $5", out)
+        curve_charts.png(many, "costs $5", out)
     with image.open(tmp_path / "a.png") as found:
         assert found.size[0] > 1000
         pixels = np.asarray(found.convert("RGB")).reshape(-1, 3)
@@ -39,5 +39,5 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(builtins, "__import__", refuse)
     monkeypatch.setattr("importlib.import_module", lambda name, *_: refuse(name))
     with pytest.raises(DlvError) as told:
-        picture.check_matplotlib()
+        curve_charts.check_matplotlib()
     assert "dlv[plots]" in str(told.value.hint)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlv.training.fitting as answers
 import dlv.training.fitting as fitting
 import dlv.training.trainers.rows as rows
 from dlv.adapters.data.columns import Held
@@ -36,7 +35,7 @@ SIGMOID = {"name": "sig", "op": "ACT", "variant": "SIGMOID"}
 def test_scores_stand_before_what_the_loss_computes(
     last: dict[str, object], loss: str, found: str
 ) -> None:
-    assert answers.scores_port(small.network([FC, last], ["B", 4]), loss) == (found, 0)
+    assert fitting.scores_port(small.network([FC, last], ["B", 4]), loss) == (found, 0)
 
 
 @pytest.mark.parametrize(
@@ -58,14 +57,14 @@ def test_labels_that_fit(
     loss: str,
     dtype: str,
 ) -> None:
-    found = answers.fitted_labels(labels, shape, loss, "d")
+    found = fitting.fitted_labels(labels, shape, loss, "d")
     assert found.dtype == dtype
     assert np.allclose(found.reshape(labels.shape), labels)
 
 
 def test_of_a_single_place_all_classes_count() -> None:
     with pytest.raises(UsageError) as caught:
-        answers.fitted_labels(np.array([0, 3]), (2, 3, 1, 1), "cross_entropy", "d")
+        fitting.fitted_labels(np.array([0, 3]), (2, 3, 1, 1), "cross_entropy", "d")
     assert caught.value.why == "the network tells 3 classes apart, 0 to 2"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from dlv.errors import DlvError, UsageError
 from dlv.network.graph import Network
-from dlv.training.trainers import torch_trainer as rates
+from dlv.training.trainers import torch_trainer
 from dlv.training.trainers.datasets import Data, Rows
 from dlv.training.trainers.rows import Batches
 from dlv.training.trial_files import Held
@@ -85,7 +85,7 @@ def by_numpy(steps: int, seed: int = 0, **config: Any) -> tuple[dict[str, Array]
         if most is not None:
             norm = math.sqrt(sum(float((g**2).sum()) for g in found.values()))
             found = {n: g * min(1.0, most / (norm + 1e-6)) for n, g in found.items()}
-        factor = rates.rate_factor(schedule, steps, step)
+        factor = torch_trainer.rate_factor(schedule, steps, step)
         for name, slope in found.items():
             said = config.get("net", {}).get(name.split(".")[0], {})
             if said.get("frozen") or said.get("lr_mult") == 0:

@@ -18,7 +18,7 @@ import dlv.repository.quarantine as quarantine
 import dlv.repository.tags as tags
 import dlv.repository.undo as undo
 import dlv.upkeep.check as check
-import dlv.upkeep.collect as collecting
+import dlv.upkeep.collect as collect
 import dlv.upkeep.restoring as restoring
 import dlv.versions.remove as remove
 from dlv.errors import Conflict, Damaged, NotFound, StorageError, UnsafeInput
@@ -44,8 +44,8 @@ def silent(what: str, total: int) -> Iterator[Silent]:
 
 def gc(repository: Repository, grace: datetime.timedelta = NOW, **policy: Any) -> Collected:
     request = Request(grace, Policy(**policy), AUTHOR)
-    planned = collecting.plan(repository, request)
-    done = collecting.collect(repository, request, progress=silent)
+    planned = collect.plan(repository, request)
+    done = collect.collect(repository, request, progress=silent)
     assert [h.version.id for h, _ in planned.due] == [h.version.id for h, _ in done.due]
     assert planned.choices == done.choices
     assert sound(repository)
@@ -256,7 +256,7 @@ def test_leftovers_of_a_commit_that_never_was(four: Repository) -> None:
     (four.packs / "0a").mkdir(exist_ok=True)
     (four.packs / "0a" / ("0a" * 32 + ".pack")).write_bytes(stray.read_bytes())
     fact = durable.write_once(four.tmp, four.facts, b"{}", ".json")
-    done = collecting.collect(four, Request(NOW), progress=silent)
+    done = collect.collect(four, Request(NOW), progress=silent)
     assert not path.exists()
     assert not durable.path_of(four.facts, fact, ".json").exists()
     assert {kind: many for kind, (many, _) in done.moved.items()} == {
@@ -286,7 +286,7 @@ def test_nothing_is_taken_where_something_cannot_be_read(four: Repository) -> No
     four._decoded.clear()
     before = everything(four)
     with pytest.raises(Damaged):
-        collecting.collect(four, Request(NOW), progress=silent)
+        collect.collect(four, Request(NOW), progress=silent)
     assert everything(four) == before
     assert labels(four, "removed") == {"net@2"}
 
@@ -294,10 +294,10 @@ def test_nothing_is_taken_where_something_cannot_be_read(four: Repository) -> No
 def test_others_at_work_are_waited_for(four: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "SECONDS", 0.1)
     with Repository.find(four.root) as other, other.writing(), pytest.raises(Conflict):
-        collecting.collect(four, Request(NOW), progress=silent)
+        collect.collect(four, Request(NOW), progress=silent)
     # One that takes packs away, as an archive does, holds off the plan as well.
     with Repository.find(four.root) as other, other.alone("gc.lock"), pytest.raises(Conflict):
-        collecting.plan(four, Request(NOW))
+        collect.plan(four, Request(NOW))
     gc(four)
 
 
@@ -344,7 +344,7 @@ class TestPolicy:
 
 def test_a_plan_changes_nothing(four: Repository) -> None:
     before = everything(four), dump.content(four.database), len(undo.operations(four))
-    planned = collecting.plan(four, Request(NOW, Policy(last=1), AUTHOR))
+    planned = collect.plan(four, Request(NOW, Policy(last=1), AUTHOR))
     assert [hidden.version.label for hidden, _ in planned.due] == ["net@3", "net@2", "net@1"]
     assert planned.freed > 0
     assert (everything(four), dump.content(four.database), len(undo.operations(four))) == before
@@ -382,7 +382,7 @@ def test_a_full_disk_leaves_all_as_it_was(
 
     monkeypatch.setattr(durable, "replace", full)
     with pytest.raises(StorageError):
-        collecting.collect(four, Request(NOW), progress=silent)
+        collect.collect(four, Request(NOW), progress=silent)
     monkeypatch.undo()
     assert (dump.content(four.database), everything(four)) == before
     gc(four)

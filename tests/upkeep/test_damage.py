@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import dlv.cli as cli
-import dlv.recovery.rebuild as rebuilding
+import dlv.recovery.rebuild as rebuild
 from dlv.repository.handle import Repository
 from tests.damage import DAMAGES, Place
 from tests.released import NEWEST, unpack
@@ -26,7 +26,7 @@ SOME = {"a pack cut off", "two versions of one number", "a table that is gone"}
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = unpack(NEWEST, tmp_path_factory.mktemp("pristine")).root
     with Repository.find(root) as repository:
-        rebuilding.rebuild(repository, if_outdated=True)
+        rebuild.rebuild(repository, if_outdated=True)
     return root
 
 

@@ -19,7 +19,7 @@ import dlv.repository.tags as tags
 import dlv.repository.undo as undo
 import dlv.upkeep.check as check
 import dlv.upkeep.collect as collect
-import dlv.upkeep.repair as repair
+import dlv.upkeep.repair as repairing
 import dlv.versions.remove as remove
 from dlv.archiving.proposal import Request
 from dlv.errors import Damaged
@@ -102,7 +102,7 @@ def test_a_repair_brings_all_back(lost: Repository, tmp_path: Path, copied: bool
     source = shutil.copytree(lost.root, tmp_path / "copy") if copied else None
     before = files(lost)
     assert lost.head is not None
-    outcome = repair.repair(lost, source, "Ada", progress=still)
+    outcome = repairing.repair(lost, source, "Ada", progress=still)
     assert outcome.report.faults == []
     assert dump.content(lost.database) == lost.wanted  # type: ignore[attr-defined]
     assert files(lost) == before
@@ -119,7 +119,7 @@ def test_a_rebuild_brings_all_back(lost: Repository) -> None:
 
 def test_versions_that_gc_took_do_not_come_back(lost: Repository) -> None:
     """A fact of its removal covers a version, whoever has lost which rows."""
-    repair.repair(lost, None, "Ada", progress=still)
+    repairing.repair(lost, None, "Ada", progress=still)
     saved = lost.path / "saved.db"
     lost.database.checkpoint()
     shutil.copyfile(lost.database_file, saved)
@@ -133,7 +133,7 @@ def test_versions_that_gc_took_do_not_come_back(lost: Repository) -> None:
     saved.rename(lost.database_file)
     report = check.check(lost)
     assert "removal lenet@2" in {fault.object for fault in report.faults}
-    assert repair.repair(lost, None, "Ada", progress=still).report.faults == []
+    assert repairing.repair(lost, None, "Ada", progress=still).report.faults == []
     assert dump.content(lost.database) == wanted
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlv.repository.git_files as files
+import dlv.repository.git_files as git_files
 import dlv.repository.quarantine as quarantine
 import dlv.upkeep.check as check
 import dlv.upkeep.repair as repairing
@@ -42,7 +42,9 @@ def contents(repository: Repository) -> dict[str, bytes]:
         found[matrix.hash] = bytes(store.matrix(matrix.hash))
     for version in versions.all_versions(repository.database, dump.STATES):
         for entry in repository.manifest(version.id).files:
-            found[f"{version.id} {entry.path}"] = files.FileStore(repository.files_git).read(entry)
+            found[f"{version.id} {entry.path}"] = git_files.FileStore(repository.files_git).read(
+                entry
+            )
     store.close()
     return found
 

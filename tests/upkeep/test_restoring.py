@@ -18,7 +18,7 @@ import dlv.canonical as canonical
 import dlv.disk.durable as durable
 import dlv.repository.quarantine as quarantine
 import dlv.upkeep.check as check
-import dlv.upkeep.collect as collecting
+import dlv.upkeep.collect as collect
 import dlv.upkeep.restoring as restoring
 import dlv.versions.remove as remove
 from dlv.disk.durable import Failpoints
@@ -40,8 +40,8 @@ def silent(what: str, total: int) -> Iterator[Any]:
 
 
 def gc(repository: Repository, grace: datetime.timedelta) -> Collected:
-    planned = collecting.plan(repository, Request(grace, author=AUTHOR))
-    done = collecting.collect(repository, Request(grace, author=AUTHOR), progress=silent)
+    planned = collect.plan(repository, Request(grace, author=AUTHOR))
+    done = collect.collect(repository, Request(grace, author=AUTHOR), progress=silent)
     assert planned.interrupted == done.interrupted
     assert check.check(repository).faults == []
     return done

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import dlv.upkeep.retention as policy
+import dlv.upkeep.retention as retention
 from dlv.errors import UsageError
 from dlv.repository.handle import Repository
 from dlv.upkeep.retention import Best, Policy
@@ -20,7 +20,7 @@ from dlv.upkeep.retention import Best, Policy
     ],
 )
 def test_what_is_best(text: str, expected: Best) -> None:
-    assert policy.best(text) == expected
+    assert retention.best(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -28,20 +28,20 @@ def test_what_is_best(text: str, expected: Best) -> None:
 )
 def test_what_says_nothing(text: str) -> None:
     with pytest.raises(UsageError) as caught:
-        policy.best(text)
+        retention.best(text)
     assert caught.value.hint
 
 
 def test_without_a_policy_all_stay(lived: Repository) -> None:
-    assert policy.choose(lived.database, Policy(), lived.head) == []
+    assert retention.choose(lived.database, Policy(), lived.head) == []
 
 
 def test_more_than_there_are(lived: Repository) -> None:
-    assert policy.choose(lived.database, Policy(last=99), lived.head) == []
+    assert retention.choose(lived.database, Policy(last=99), lived.head) == []
 
 
 def test_removed_versions_do_not_count(lived: Repository) -> None:
     """lenet@3 is undone: @4 and @2 are the last two."""
-    assert [c.version.label for c in policy.choose(lived.database, Policy(last=2), lived.head)] == [
-        "lenet@1"
-    ]
+    assert [
+        c.version.label for c in retention.choose(lived.database, Policy(last=2), lived.head)
+    ] == ["lenet@1"]

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-import dlv.recovery.rebuild as rebuilding
-import dlv.training.trial_files as store_of
+import dlv.recovery.rebuild as rebuild
+import dlv.training.trial_files as trial_files
 import dlv.upkeep.check as check
-import dlv.upkeep.collect as collecting
+import dlv.upkeep.collect as collect
 from dlv.errors import StorageError
 from dlv.repository.handle import Repository
 from dlv.training.ledger.ledger import Claim, Ledger, NewTrial
@@ -81,9 +81,9 @@ def train(ledger: Ledger, most: int = 100) -> None:
 
 def gc(repository: Repository, grace: datetime.timedelta = NOW) -> list[str]:
     """Ids of what went; the plan said the same."""
-    request = collecting.Request(grace)
-    planned = collecting.plan(repository, request)
-    done = collecting.collect(repository, request, progress=silent)
+    request = collect.Request(grace)
+    planned = collect.plan(repository, request)
+    done = collect.collect(repository, request, progress=silent)
     assert planned.trials == done.trials
     assert planned.freed == done.freed
     assert bool(done.trials) == planned.anything
@@ -99,7 +99,7 @@ def left(repository: Repository) -> list[str]:
 
 
 def test_what_a_run_needs_stays(repository: Repository) -> None:
-    with store_of.open_store(repository) as store:
+    with trial_files.open_store(repository) as store:
         ledger = Ledger(store)
         open_run(ledger)
         assert gc(repository) == []
@@ -115,7 +115,7 @@ def test_what_a_run_needs_stays(repository: Repository) -> None:
 
 
 def test_what_was_stopped_by_hand_can_go_on(repository: Repository) -> None:
-    with store_of.open_store(repository) as store:
+    with trial_files.open_store(repository) as store:
         ledger = Ledger(store)
         open_run(ledger)
         train(ledger, 3)
@@ -124,7 +124,7 @@ def test_what_was_stopped_by_hand_can_go_on(repository: Repository) -> None:
 
 
 def test_another_run_needs_it(repository: Repository) -> None:
-    with store_of.open_store(repository) as store:
+    with trial_files.open_store(repository) as store:
         ledger = Ledger(store)
         open_run(ledger)
         train(ledger)
@@ -150,7 +150,7 @@ def test_data_goes_with_the_last_trial_that_reads_it(repository: Repository) -> 
         path = repository.trials_folder / name / "trial.json"
         path.write_text(json.dumps({"record": record}))
         aged(data / f"{place}.npz", path, path.parent)
-    with store_of.open_store(repository) as store:
+    with trial_files.open_store(repository) as store:
         ledger = Ledger(store)
         open_run(ledger)
         assert gc(repository) == []
@@ -167,7 +167,7 @@ def test_data_goes_with_the_last_trial_that_reads_it(repository: Repository) -> 
 def test_what_a_crash_left_behind_goes_while_others_train(repository: Repository) -> None:
     plant(repository, "tmp-0123")
     plant(repository, "tmp-4567", hours=0.5)  # somebody may be at it
-    with store_of.open_store(repository) as store:
+    with trial_files.open_store(repository) as store:
         open_run(Ledger(store))
         assert gc(repository) == ["tmp-0123"]
     assert left(repository) == [*NAMES, "tmp-4567"]
@@ -184,16 +184,16 @@ def test_a_link_is_not_followed(repository: Repository, tmp_path: Path) -> None:
 
 def test_a_ledger_that_cannot_be_read_stops_nothing_else(repository: Repository) -> None:
     repository.trials_path.write_bytes(b"no database at all, but long enough to be looked at" * 99)
-    request = collecting.Request(NOW)
+    request = collect.Request(NOW)
     for found in (
-        collecting.plan(repository, request),
-        collecting.collect(repository, request, progress=silent),
+        collect.plan(repository, request),
+        collect.collect(repository, request, progress=silent),
     ):
         assert found.trials == []
         assert "the ledger of trials" in (found.trials_stay or "")
     assert left(repository) == NAMES
     repository.trials_path.unlink()
-    with store_of.open_store(repository) as store:
+    with trial_files.open_store(repository) as store:
         store._do("PRAGMA user_version = 99")
     _, why = unneeded_trials(repository, NOW)
     assert why is not None
@@ -207,14 +207,14 @@ def test_a_repository_without_trials(tmp_path: Path) -> None:
 
 
 def test_fsck_and_a_rebuild_leave_the_ledger_alone(repository: Repository) -> None:
-    with store_of.open_store(repository) as store:
+    with trial_files.open_store(repository) as store:
         ledger = Ledger(store)
         open_run(ledger)
         train(ledger, 2)
         before = [view.counts for view in ledger.runs()]
         identity = os.stat(repository.trials_path).st_ino
         assert check.check(repository).faults == []
-        rebuilding.rebuild(repository)
+        rebuild.rebuild(repository)
         assert os.stat(repository.trials_path).st_ino == identity
         assert [view.counts for view in ledger.runs()] == before
         train(ledger)
@@ -223,9 +223,9 @@ def test_fsck_and_a_rebuild_leave_the_ledger_alone(repository: Repository) -> No
 
 
 def test_not_on_a_network_disk(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_of, "network_disk", bool)
+    monkeypatch.setattr(trial_files, "network_disk", bool)
     with pytest.raises(StorageError, match="lies on a network disk") as caught:
-        store_of.open_store(repository)
+        trial_files.open_store(repository)
     assert caught.value.exit_code == 8
     assert not repository.trials_path.exists()
     found, why = unneeded_trials(repository, NOW)

@@ -13,7 +13,6 @@ import pytest
 from safetensors.numpy import save
 
 import dlv.versions.add as adding
-import dlv.versions.add as staging
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict, NotFound, UnsafeInput, UsageError
 from dlv.metadata import staged
@@ -110,11 +109,11 @@ def test_what_is_recorded(desk: Desk) -> None:
     assert (file.bytes, file.mtime_ns) == (status.st_size, status.st_mtime_ns)
     assert file.hash == hash_bytes(path.read_bytes())
     assert (file.step, file.options) == (100, {"optimizer": "keep", "own": False})
-    assert staging.changed(file) is None
+    assert adding.changed(file) is None
     os.utime(path, ns=(1, 1))
-    assert staging.changed(file) == "it was written to"
+    assert adding.changed(file) == "it was written to"
     path.unlink()
-    assert staging.changed(file) == "it is gone"
+    assert adding.changed(file) == "it is gone"
 
 
 def test_nothing_is_staged_if_one_of_the_named_is_refused(desk: Desk) -> None:
@@ -252,7 +251,7 @@ def test_names_that_collide(desk: Desk) -> None:
 
 def test_large_files_of_no_format(desk: Desk) -> None:
     with (desk.root / "big.bin").open("wb") as out:
-        out.truncate(staging.LARGE_FILE + 1)
+        out.truncate(adding.LARGE_FILE + 1)
     added = desk.add()
     assert desk.staged == {}
     assert "is large" in added.skipped[0][1]
@@ -263,7 +262,7 @@ def test_a_log_with_its_columns(desk: Desk) -> None:
     desk.add("log.csv", step_column="it", time_column="when")
     [file] = staged.everything(desk.repository.database)
     assert file.options == {"step": "it", "time": "when"}
-    [series] = staging.read_log(Path(file.source), "run", file.options)
+    [series] = adding.read_log(Path(file.source), "run", file.options)
     assert (series.run, series.tag) == ("run", "loss")
     assert (list(series.steps), list(series.walls)) == ([1, 2], [100.0, 200.0])
     with pytest.raises(UsageError):
@@ -272,12 +271,12 @@ def test_a_log_with_its_columns(desk: Desk) -> None:
 
 def test_single_values(desk: Desk) -> None:
     path = desk.write("m.json", '{"acc": 0.5, "n": 3, "ok": true, "name": "x", "l": "NaN"}')
-    series, skipped = staging.read_metrics(path)
+    series, skipped = adding.read_metrics(path)
     assert {s.tag: list(s.values) for s in series}["acc"] == [0.5]
     assert [s.tag for s in series] == ["acc", "n", "l"]
     assert skipped == ["ok", "name"]
     with pytest.raises(UsageError, match="holds no metrics"):
-        staging.read_metrics(desk.write("n.json", '{"name": "x"}'))
+        adding.read_metrics(desk.write("n.json", '{"name": "x"}'))
 
 
 # Taking back

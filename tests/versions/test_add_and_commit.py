@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 
 import dlv.versions.add as adding
-import dlv.versions.add as staging
 import dlv.versions.commit as committing
 from dlv.adapters import registry
 from dlv.adapters.archive import read_directory
 from dlv.adapters.source import Source
-from dlv.adapters.torch import reader as torch
+from dlv.adapters.torch import reader as torch_files
 from dlv.errors import Damaged, DlvError, NotFound, UsageError
 from dlv.metadata import staged
 from dlv.repository.handle import Repository
@@ -33,8 +32,8 @@ def repository(tmp_path: Path) -> Iterator[Repository]:
         yield made
 
 
-def add(repository: Repository, *names: str, **more: Any) -> staging.Added:
-    return adding.add(repository, repository.root, names, staging.Request(**more))
+def add(repository: Repository, *names: str, **more: Any) -> adding.Added:
+    return adding.add(repository, repository.root, names, adding.Request(**more))
 
 
 def commit(repository: Repository, **more: Any) -> committing.Committed:
@@ -157,7 +156,7 @@ def test_a_checksum_that_happens_to_be_zero(repository: Repository) -> None:
     array[-4:] = np.frombuffer(_ending(whole), "u1")
     assert zlib.crc32(array.tobytes()) == 0
     out = io.BytesIO()
-    torch.save(out, to_tensors({"w": array}), {})
+    torch_files.save(out, to_tensors({"w": array}), {})
     (repository.root / "w.pt").write_bytes(out.getvalue())
     add(repository, "w.pt")
     assert commit(repository).new == 1
@@ -208,7 +207,7 @@ def test_the_way_out(repository: Repository, monkeypatch: pytest.MonkeyPatch, wh
     data[len(data) // 2] ^= 1
     bad = repository.root / "bad.pt"
     bad.write_bytes(data if when == "before" else file_of("pt"))
-    monkeypatch.setattr(staging, "READ_FILE", 0)
+    monkeypatch.setattr(adding, "READ_FILE", 0)
     add(repository, "bad.pt", step=1)
     add(repository, "good.safetensors", step=2)
     if when == "between":

@@ -10,9 +10,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-import dlv.upkeep.check as checking
+import dlv.upkeep.check as check
 import dlv.versions.add as adding
-import dlv.versions.add as staging
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as committing
 from dlv.adapters import npz, safetensors
@@ -33,7 +32,7 @@ VALUES: dict[str, Any] = {
 
 
 def opened(format_: str, path: Path) -> Checkpoint:
-    return staging.open_weights(path, format_)
+    return adding.open_weights(path, format_)
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def repository(tmp_path: Path) -> Repository:
     save_file(VALUES, tmp_path / "w.safetensors", {"made": "by hand"})
     np.savez(tmp_path / "sub.npz", **VALUES)
     (tmp_path / "notes.md").write_text("notes")
-    adding.add(repository, tmp_path, ["."], staging.Request())
+    adding.add(repository, tmp_path, ["."], adding.Request())
     committing.commit(repository, committing.Request("m", "Ada", "net"))
     return repository
 
@@ -99,13 +98,13 @@ def test_added_it_is_another_matrix(repository: Repository) -> None:
     checkout(repository, 2)
     before = {h for s in repository.manifest(repository.head or "").snapshots for h in s.hashes}
     (repository.root / "out" / "w.2-planes.safetensors").rename(repository.root / "w.safetensors")
-    adding.add(repository, repository.root, ["w.safetensors"], staging.Request())
+    adding.add(repository, repository.root, ["w.safetensors"], adding.Request())
     made = committing.commit(repository, committing.Request("rough", "Ada", "net"))
     manifest = repository.manifest(made.id)
     names = {t.name: i for i, t in enumerate(manifest.tensors)}
     for name, known in (("w", False), ("double", False), ("ints", True), ("odd", True)):
         assert any((s.hashes[names[name]] in before) == known for s in manifest.snapshots)
-    assert not checking.check(repository).faults
+    assert not check.check(repository).faults
 
 
 def test_refused(repository: Repository) -> None:

@@ -16,7 +16,6 @@ from safetensors.numpy import load_file, save_file
 
 import dlv.disk.durable as durable
 import dlv.versions.add as adding
-import dlv.versions.add as staging
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as committing
 import dlv.versions.copying as copying
@@ -44,7 +43,7 @@ from dlv.weights.store import MatrixStore
 
 
 def opened(format_: str, path: Path) -> Checkpoint:
-    return staging.open_weights(path, format_)
+    return adding.open_weights(path, format_)
 
 
 def arrays(seed: int) -> dict[str, Any]:
@@ -65,7 +64,7 @@ def repository(tmp_path: Path) -> Repository:
         for step in (100, 200):
             save_file(arrays(step + version), root / f"ckpt-{step}.safetensors")
         (root / "config.json").write_text(f'{{"version": {version}}}')
-        adding.add(repository, root, ["."], staging.Request())
+        adding.add(repository, root, ["."], adding.Request())
         committing.commit(repository, committing.Request(f"v{version}", "Ada", "lenet"))
     return repository
 
@@ -245,7 +244,7 @@ class TestFormats:
     def test_compressed_arrays_are_written_anew(self, repository: Repository) -> None:
         root = repository.root
         np.savez_compressed(root / "w.npz", **arrays(7))
-        adding.add(repository, root, ["w.npz"], staging.Request())
+        adding.add(repository, root, ["w.npz"], adding.Request())
         committing.commit(repository, committing.Request("npz", "Ada"))
         (root / "w.npz").unlink()
         checkout(repository, "HEAD")
@@ -445,7 +444,7 @@ class TestCopy:
         assert repository.head == version(repository, 1).id
         assert repository.next == ("wide", "copy")
         (repository.root / "config.json").write_text('{"version": 3}')
-        adding.add(repository, repository.root, ["config.json"], staging.Request())
+        adding.add(repository, repository.root, ["config.json"], adding.Request())
         made = committing.commit(repository, committing.Request("wider", "Ada"))
         manifest = repository.manifest(made.id)
         assert (made.name, made.number) == ("wide", 1)
@@ -512,7 +511,7 @@ def test_names_in_the_file_are_given_back(tmp_path: Path) -> None:
     repository, _ = Repository.init(tmp_path)
     np.savez_compressed(tmp_path / "gen.npz", a=np.zeros(4), b=np.ones(2))
     np.savez_compressed(tmp_path / "dis.npz", a=np.ones(4), c=np.ones(3))
-    adding.add(repository, tmp_path, ["."], staging.Request())
+    adding.add(repository, tmp_path, ["."], adding.Request())
     committing.commit(repository, committing.Request("gan", "Ada", "gan"))
     checkout(repository, "gan", to=Path("out"))
     for name in ("gen", "dis"):
@@ -533,7 +532,7 @@ def test_a_chain_of_snapshots_is_read_once(
     for step in range(12):
         save_file(weights, tmp_path / f"ckpt-{step}.safetensors")
         weights = {n: (w + rng.normal(0, 1e-5, w.shape)).astype("f4") for n, w in weights.items()}
-    adding.add(repository, tmp_path, ["."], staging.Request())
+    adding.add(repository, tmp_path, ["."], adding.Request())
     committing.commit(repository, committing.Request("chain", "Ada", "net"))
     archived(repository, Policy(math.inf, math.inf, math.inf))
     store = MatrixStore.of(repository)

@@ -22,7 +22,7 @@ import dlv.evaluation.imported as imported
 import dlv.versions.add as adding
 import dlv.versions.commit as committing
 import dlv.weights.snapshots as snapshots
-from dlv.adapters.onnx import network as onnx_rules
+from dlv.adapters.onnx import network as onnx_network
 from dlv.errors import Conflict, DlvError, NotFound, UsageError
 from dlv.events.formats.series import Scalars
 from dlv.metadata import facts, metrics, staged, versions
@@ -780,7 +780,7 @@ def test_an_onnx_file_that_is_read_wrongly(
     def wrong(call: Any) -> None:
         call.emit("RELU", {"slope": 0.5}, (call.port(0),))
 
-    monkeypatch.setitem(onnx_rules.READERS, "Relu", wrong)
+    monkeypatch.setitem(onnx_network.READERS, "Relu", wrong)
     monkeypatch.setattr(
         imported, "keep_agreeing_apart", imported.keep_agreeing
     )  # another process has right rules

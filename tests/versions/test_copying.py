@@ -12,7 +12,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import dlv.versions.add as adding
-import dlv.versions.add as staging
 import dlv.versions.commit as committing
 import dlv.versions.copying as copying
 import dlv.weights.snapshots as snapshots
@@ -88,7 +87,7 @@ def _branches() -> tuple[list[dict[str, Any]], dict[str, Any]]:
 
 
 def opened(format_: str, path: Path) -> Checkpoint:
-    return staging.open_weights(path, format_)
+    return adding.open_weights(path, format_)
 
 
 def copy(repository: Repository, reference: str, given: Any, **rest: Any) -> Copied:
@@ -154,7 +153,7 @@ def test_parent_and_version(repository: Repository) -> None:
     assert first is not None
     assert repository.head == first.id
     assert repository.next == ("wide", "copy")
-    adding.add(repository, repository.root, list(made.made), staging.Request())
+    adding.add(repository, repository.root, list(made.made), adding.Request())
     done = committing.commit(repository, committing.Request("wider", "Ada"))
     manifest = repository.manifest(done.id)
     assert (manifest.name, manifest.parents) == ("wide", (Parent(first.id, "copy"),))
@@ -250,7 +249,7 @@ def test_a_network_that_came_without_a_file(repository: Repository) -> None:
     (repository.root / "net.json").write_text((repository.root / "network.json").read_text())
     repository.root.joinpath("network.json").unlink()
     save_file(_weights(4), repository.root / "m.safetensors")
-    adding.add(repository, repository.root, ["net.json", "m.safetensors"], staging.Request())
+    adding.add(repository, repository.root, ["net.json", "m.safetensors"], adding.Request())
     committing.commit(repository, committing.Request("x", "Ada", "other", orphan=True))
     made = copy(repository, "other@1", WIDER)
     assert made.made == ["net.json", "wide.safetensors"]
@@ -307,7 +306,7 @@ def test_ties_that_only_the_weights_file_knows(tmp_path: Path) -> None:
     (made.root / "network.json").write_text(json.dumps(form))
     weight = torch.randn(7, 4)
     torch.save({"embed.weight": weight, "head.weight": weight}, made.root / "m.pt")
-    adding.add(made, made.root, ["."], staging.Request())
+    adding.add(made, made.root, ["."], adding.Request())
     committing.commit(made, committing.Request("x", "Ada", "lm"))
     result = copy(made, "lm@1", Instructions(set=["embed.rows=9"]))
     new = load_file(result.folder / "wide.safetensors")

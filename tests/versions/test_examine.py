@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-import dlv.versions.add as staging
+import dlv.versions.add as adding
 from dlv.canonical import dumps
 from dlv.errors import DlvError, NotFound, UnsafeInput, UsageError
 from dlv.metadata.staged import StagedFile
@@ -45,7 +45,7 @@ def root(tmp_path: Path) -> Path:
 def test_relative(tmp_path: Path, path: str, above: str, wanted: str) -> None:
     for folder in ("root/sub", "root/.dlv/runs/2026-x/checkpoints", "away/run", "rooted"):
         (tmp_path / folder).mkdir(parents=True)
-    found = staging.relative(tmp_path / "root", tmp_path / path, tmp_path / above)
+    found = adding.relative(tmp_path / "root", tmp_path / path, tmp_path / above)
     assert found == wanted
 
 
@@ -57,9 +57,9 @@ def test_relative_through_links(tmp_path: Path) -> None:
     (tmp_path / "root/out").symlink_to("../away")
     root = tmp_path / "root"
     # Folders are named as they are, files as they are called.
-    assert staging.relative(root, root / "link/x", root) == "real/x"
-    assert staging.relative(root, root / "file", root) == "file"
-    assert staging.relative(root, root / "out/x", root) == "out/x"
+    assert adding.relative(root, root / "link/x", root) == "real/x"
+    assert adding.relative(root, root / "file", root) == "file"
+    assert adding.relative(root, root / "out/x", root) == "out/x"
 
 
 # Marks
@@ -67,13 +67,13 @@ def test_relative_through_links(tmp_path: Path) -> None:
 
 def test_removals() -> None:
     entries = ["a", "a.txt", "a/b", "a/c/d", "ab"]
-    assert [m.path for m in staging.removals(entries, ["a"])] == ["a", "a/b", "a/c/d"]
-    assert [m.path for m in staging.removals(entries, ["a/"])] == ["a", "a/b", "a/c/d"]
-    assert [m.path for m in staging.removals(entries, ["ab", "a/c"])] == ["ab", "a/c/d"]
-    for mark in staging.removals(entries, ["ab"]):
+    assert [m.path for m in adding.removals(entries, ["a"])] == ["a", "a/b", "a/c/d"]
+    assert [m.path for m in adding.removals(entries, ["a/"])] == ["a", "a/b", "a/c/d"]
+    assert [m.path for m in adding.removals(entries, ["ab", "a/c"])] == ["ab", "a/c/d"]
+    for mark in adding.removals(entries, ["ab"]):
         assert mark == StagedFile("ab", "", "removed", "")
     with pytest.raises(NotFound) as found:
-        list(staging.removals(entries, ["a.tx"]))
+        list(adding.removals(entries, ["a.tx"]))
     assert "a.txt" in found.value.did_you_mean
 
 
@@ -82,17 +82,17 @@ def test_changed(root: Path) -> None:
     path.write_bytes(b"12345")
     status = path.stat()
     known = StagedFile("x", str(path), "file", "text", None, 5, status.st_mtime_ns, "h")
-    assert staging.changed(known) is None
+    assert adding.changed(known) is None
     path.write_bytes(b"123456")
     os.utime(path, ns=(status.st_mtime_ns, status.st_mtime_ns))
-    assert staging.changed(known) == "it was written to"
+    assert adding.changed(known) == "it was written to"
     path.write_bytes(b"12345")
     os.utime(path, ns=(1, status.st_mtime_ns + 1))
-    assert staging.changed(known) == "it was written to"
+    assert adding.changed(known) == "it was written to"
     os.utime(path, ns=(1, status.st_mtime_ns))
-    assert staging.changed(known) is None
+    assert adding.changed(known) is None
     path.unlink()
-    assert staging.changed(known) == "it is gone"
+    assert adding.changed(known) == "it is gone"
 
 
 # Opening
@@ -100,19 +100,19 @@ def test_changed(root: Path) -> None:
 
 def test_open_weights(root: Path) -> None:
     save_file({"w": np.ones(2, "f4")}, root / "w.safetensors")
-    opened = staging.open_weights(root / "w.safetensors", "safetensors")
+    opened = adding.open_weights(root / "w.safetensors", "safetensors")
     assert [t.name for t in opened.tensors] == ["w"]
     opened.close()
     with pytest.raises(DlvError):
-        staging.open_weights(root / "w.safetensors", "pt")
+        adding.open_weights(root / "w.safetensors", "pt")
     with pytest.raises(DlvError):
-        staging.open_weights(root / "w.safetensors", "hdf5")
+        adding.open_weights(root / "w.safetensors", "hdf5")
 
 
 def test_unsafe_weights_have_a_way_out(root: Path) -> None:
     (root / "m.pt").write_bytes(b"\x80\x02cos\nsystem\nq\x00X\x02\x00\x00\x00idq\x01\x85q\x02R.")
     with pytest.raises(UnsafeInput) as found:
-        staging.examine(root, root, ["m.pt"], Request(role="weights"))
+        adding.examine(root, root, ["m.pt"], Request(role="weights"))
     assert found.value.hint
 
 
@@ -128,14 +128,14 @@ def test_the_step_of_a_file(root: Path) -> None:
         ("b.safetensors", from_file, 0, 0),
     ):
         save_file({"w": np.ones(1, "f4")}, root / name, metadata)
-        [file] = staging.examine(root, root, [name], Request(step=asked)).files
+        [file] = adding.examine(root, root, [name], Request(step=asked)).files
         assert file.step == wanted, (name, metadata, asked)
 
 
 def test_progress_is_told(root: Path) -> None:
     (root / "a.txt").write_bytes(b"x" * 1000)
     seen: list[int] = []
-    staging.examine(root, root, ["a.txt"], Request(progress=seen.append))
+    adding.examine(root, root, ["a.txt"], Request(progress=seen.append))
     assert sum(seen) == 1000
 
 
@@ -144,7 +144,7 @@ def test_what_a_folder_holds_is_judged_one_by_one(root: Path) -> None:
     (root / "config.json").write_text('{"a": 1,,}')
     (root / "log.csv").write_text("step,loss\nx,y\n")
     (root / "w.npz").write_bytes(b"PK\x03\x04broken")
-    added = staging.examine(root, root, ["."], Request())
+    added = adding.examine(root, root, ["."], Request())
     assert "good.json" in [file.path for file in added.files]
     passed_over = dict(added.skipped)
     assert "w.npz" in passed_over
@@ -176,10 +176,10 @@ def test_what_a_folder_holds_is_judged_one_by_one(root: Path) -> None:
 )
 def test_which_json_is_a_config(root: Path, stem: str, config: bool) -> None:
     (root / f"{stem}.json").write_text('{"lr": 0.1}')
-    [file] = staging.examine(root, root, ["."], Request()).files
+    [file] = adding.examine(root, root, ["."], Request()).files
     assert file.role == ("config" if config else "file")
     # Whoever names it means it.
-    [file] = staging.examine(root, root, [f"{stem}.json"], Request()).files
+    [file] = adding.examine(root, root, [f"{stem}.json"], Request()).files
     assert file.role == "config"
 
 
@@ -197,7 +197,7 @@ VALUES = st.recursive(
 @given(st.dictionaries(st.text(max_size=4), VALUES, max_size=4))
 def test_parameters_are_flat_and_canonical_or_refused(values: dict[str, Any]) -> None:
     try:
-        found = staging.parameters(values)
+        found = adding.parameters(values)
     except UsageError:
         return
     assert dumps(found)
@@ -206,14 +206,14 @@ def test_parameters_are_flat_and_canonical_or_refused(values: dict[str, Any]) ->
 
 
 def test_parameters() -> None:
-    assert staging.parameters({"a": {"b": {"c": 1}}, "d": []}) == {"a.b.c": 1, "d": "[]"}
-    assert staging.parameters({}) == {}
+    assert adding.parameters({"a": {"b": {"c": 1}}, "d": []}) == {"a.b.c": 1, "d": "[]"}
+    assert adding.parameters({}) == {}
     for bad in ({"a": 2**64}, {"a": "\ud800"}, {"a": [object()]}, {"a": {1}}, {1: 2, "1": 3}):
         with pytest.raises(UsageError) as found:
-            staging.parameters(bad)  # type: ignore[arg-type]
+            adding.parameters(bad)  # type: ignore[arg-type]
         assert found.value.exit_code == 2
     with pytest.raises(UsageError, match="there twice"):
-        staging.parameters({"a.b": 1, "a": {"b": 2}})
+        adding.parameters({"a.b": 1, "a": {"b": 2}})
 
 
 def test_deep_parameters_are_refused() -> None:
@@ -221,16 +221,16 @@ def test_deep_parameters_are_refused() -> None:
     for _ in range(40):
         deep = [deep]
     with pytest.raises(UsageError):
-        staging.parameters({"a": deep})
+        adding.parameters({"a": deep})
     for _ in range(100_000):
         deep = [deep]
     with pytest.raises(UsageError):
-        staging.parameters({"a": deep})
+        adding.parameters({"a": deep})
 
 
 def test_single_values_keep_their_kind(root: Path) -> None:
     (root / "m.yaml").write_text("acc: 1\nval: {loss: .inf, nan: .nan}\nflag: true\nlist: [1]\n")
-    series, skipped = staging.read_metrics(root / "m.yaml")
+    series, skipped = adding.read_metrics(root / "m.yaml")
     found = {s.tag: s.values[0] for s in series}
     assert found["acc"] == 1.0
     assert found["val.loss"] == float("inf")

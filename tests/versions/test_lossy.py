@@ -13,17 +13,16 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import dlv.pas.layouts.schemes as schemes
-import dlv.repository.undo as undoing
-import dlv.upkeep.check as checking
+import dlv.repository.undo as undo
+import dlv.upkeep.check as check
 import dlv.versions.add as adding
-import dlv.versions.add as staging
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as committing
 import dlv.versions.diff as diffing
 import dlv.versions.lossy as lossy
-import dlv.versions.remove as removing
-import dlv.versions.show as showing
-import dlv.versions.status as statuses
+import dlv.versions.remove as remove
+import dlv.versions.show as show
+import dlv.versions.status as status
 import dlv.versions.transfer as transfer
 from dlv.canonical import matrix_hash
 from dlv.errors import Conflict, UsageError
@@ -59,7 +58,7 @@ def repository(tmp_path: Path) -> Repository:
         save_file(weights(step), root / f"ckpt-{step}.safetensors")
     (root / "train.py").write_text("print(1)\n")
     (root / "metrics.json").write_text('{"accuracy": 0.9}')
-    adding.add(repository, root, ["."], staging.Request())
+    adding.add(repository, root, ["."], adding.Request())
     commit(repository, "first", metrics=[root / "metrics.json"])
     return repository
 
@@ -78,13 +77,13 @@ def manifest(repository: Repository, number: int) -> Manifest:
     return repository.manifest(found.id)
 
 
-def status(repository: Repository) -> statuses.Status:
-    return statuses.status(repository, lambda f, p: staging.open_weights(p, f), lambda _: False)
+def status_of(repository: Repository) -> status.Status:
+    return status.status(repository, lambda f, p: adding.open_weights(p, f), lambda _: False)
 
 
 def checkout(repository: Repository, reference: str, to: Path, **given: Any) -> Any:
     request = checkouts.Request(
-        reference, "Ada", repository.root, lambda f, p: staging.open_weights(p, f), to=to, **given
+        reference, "Ada", repository.root, lambda f, p: adding.open_weights(p, f), to=to, **given
     )
     return checkouts.checkout(repository, request)
 
@@ -150,7 +149,7 @@ class TestChild:
         assert again.version.id == first.version.id
         assert (again.before, again.after) == (first.before, first.after)
         assert child(repository, "uniform:7").version.label == "lenet@3"
-        undoing.undo(repository, "Ada", count=2)
+        undo.undo(repository, "Ada", count=2)
         assert child(repository, "uniform:8").version.label == "lenet@4"
 
     def test_a_child_of_a_child(self, repository: Repository) -> None:
@@ -161,7 +160,7 @@ class TestChild:
         assert three.snapshots[0].sources == two.snapshots[0].hashes
 
     def test_what_a_removed_snapshot_held_is_left_out(self, repository: Repository) -> None:
-        removing.remove(repository, ["lenet@1"], "Ada", steps="100")
+        remove.remove(repository, ["lenet@1"], "Ada", steps="100")
         child(repository, "uniform:8")
         two = manifest(repository, 2)
         assert [snapshot.step for snapshot in two.snapshots] == [200]
@@ -186,12 +185,12 @@ class TestEverythingElseWorks:
     def test_fsck_and_rebuild(self, repository: Repository) -> None:
         for text in SCHEMES:
             child(repository, text)
-        assert not checking.check(repository).faults
+        assert not check.check(repository).faults
         before = [version.scheme for version in versions.of_name(repository.database, "lenet")]
         assert before == [None, *SCHEMES]
         repository.database_file.unlink()
         repository.close()
-        report = checking.rebuild(Repository.find(repository.root))
+        report = check.rebuild(Repository.find(repository.root))
         assert not report.faults
         again = Repository.find(repository.root)
         assert [v.scheme for v in versions.of_name(again.database, "lenet")] == before
@@ -199,9 +198,9 @@ class TestEverythingElseWorks:
     def test_status_add_commit_after_a_checkout(self, repository: Repository) -> None:
         child(repository, "uniform:8")
         checkout(repository, "lenet@2", repository.root, force=True)
-        found = status(repository)
+        found = status_of(repository)
         assert not found.modified
-        adding.add(repository, repository.root, ["."], staging.Request())
+        adding.add(repository, repository.root, ["."], adding.Request())
         made = commit(repository, "again")
         assert made.new == 0
         three = manifest(repository, 3)
@@ -235,15 +234,15 @@ class TestEverythingElseWorks:
 
     def test_show(self, repository: Repository) -> None:
         child(repository, "uniform:8")
-        shown = showing.show(repository, showing.find(repository, "lenet@2"))
+        shown = show.show(repository, show.find(repository, "lenet@2"))
         assert shown.version.scheme == "uniform:8"
         assert [(parent.label, parent.kind) for parent in shown.parents] == [("lenet@1", "scheme")]
 
     def test_undo_and_redo(self, repository: Repository) -> None:
         child(repository, "uniform:8")
-        undoing.undo(repository, "Ada")
+        undo.undo(repository, "Ada")
         assert [v.label for v in versions.of_name(repository.database, "lenet")] == ["lenet@1"]
-        assert not checking.check(repository).faults
+        assert not check.check(repository).faults
 
 
 class TestRefused:
@@ -258,14 +257,14 @@ class TestRefused:
 
     def test_no_weights(self, repository: Repository) -> None:
         (repository.root / "a.txt").write_text("a")
-        adding.add(repository, repository.root, ["a.txt"], staging.Request())
+        adding.add(repository, repository.root, ["a.txt"], adding.Request())
         commit(repository, "no weights", orphan=True)
         with pytest.raises(UsageError, match="has no weights"):
             child(repository, "uniform:8", "lenet@2")
 
     def test_nothing_to_round(self, repository: Repository) -> None:
         save_file({"b": np.ones(9, "f4")}, repository.root / "b.safetensors")
-        adding.add(repository, repository.root, ["b.safetensors"], staging.Request())
+        adding.add(repository, repository.root, ["b.safetensors"], adding.Request())
         commit(repository, "vector", orphan=True)
         with pytest.raises(UsageError, match="changes nothing in lenet@2"):
             child(repository, "uniform:8", "lenet@2")
@@ -277,7 +276,7 @@ class TestRefused:
             {"a": np.full((3, 3), 1e6, "f4"), "c": np.full((3, 3), 0.1, "f4")},
             repository.root / "b.safetensors",
         )
-        adding.add(repository, repository.root, ["b.safetensors"], staging.Request())
+        adding.add(repository, repository.root, ["b.safetensors"], adding.Request())
         commit(repository, "large", orphan=True)
         made = child(repository, "fp16", "lenet@2")
         assert made.rounded == 1
@@ -333,7 +332,7 @@ class TestFiles:
         repository, _ = Repository.init(root)
         values = weights(1)
         (root / name).write_bytes(save(values))
-        adding.add(repository, root, [name], staging.Request())
+        adding.add(repository, root, [name], adding.Request())
         commit(repository, "first", scheme="uniform:8" if at_commit else None)
         if not at_commit:
             child(repository, "uniform:8")
@@ -355,13 +354,13 @@ class TestFiles:
             if key not in EXACT and fit.rounding is not None:
                 wanted = bytes(fit.rounding.apply(wanted))
             assert found[key].tobytes() == wanted
-        assert not checking.check(repository).faults
+        assert not check.check(repository).faults
 
 
 class TestCommit:
     def test_only_what_was_rounded_is_kept(self, repository: Repository, tmp_path: Path) -> None:
         save_file(weights(7), repository.root / "w.safetensors")
-        adding.add(repository, repository.root, ["w.safetensors"], staging.Request())
+        adding.add(repository, repository.root, ["w.safetensors"], adding.Request())
         made = commit(repository, "lossy", scheme="uniform:8")
         assert (made.scheme, made.rounded) == ("uniform:8", 2)
         two = manifest(repository, 2)
@@ -383,39 +382,39 @@ class TestCommit:
 
     def test_the_same_as_a_child_of_the_exact_version(self, repository: Repository) -> None:
         save_file(weights(7), repository.root / "w.safetensors")
-        adding.add(repository, repository.root, ["w.safetensors"], staging.Request())
+        adding.add(repository, repository.root, ["w.safetensors"], adding.Request())
         commit(repository, "exact")
         child(repository, "lloyd:8", "lenet@2")
-        adding.add(repository, repository.root, ["w.safetensors"], staging.Request())
+        adding.add(repository, repository.root, ["w.safetensors"], adding.Request())
         commit(repository, "lossy", scheme="lloyd:8", parents=["lenet@1"])
         three, four = manifest(repository, 3), manifest(repository, 4)
         assert three.snapshots == four.snapshots
 
     def test_the_exact_file_in_the_way_is_not_lost(self, repository: Repository) -> None:
         save_file(weights(7), repository.root / "w.safetensors")
-        adding.add(repository, repository.root, ["w.safetensors"], staging.Request())
+        adding.add(repository, repository.root, ["w.safetensors"], adding.Request())
         commit(repository, "lossy", scheme="uniform:8")
-        found = status(repository)
+        found = status_of(repository)
         assert "w.safetensors" in str(found.modified)
         with pytest.raises(Conflict, match="would be overwritten"):
             checkout(repository, "lenet@2", repository.root)
 
     def test_carried_weights_stay_lossy(self, repository: Repository) -> None:
         save_file(weights(7), repository.root / "w.safetensors")
-        adding.add(repository, repository.root, ["w.safetensors"], staging.Request())
+        adding.add(repository, repository.root, ["w.safetensors"], adding.Request())
         commit(repository, "lossy", scheme="uniform:8")
         commit(repository, "a parameter", parameters={"lr": "0.1"}, usual_scheme="uniform:2")
         three = manifest(repository, 3)
         assert three.scheme == {"id": "uniform", "bits": 8}
         assert three.snapshots == manifest(repository, 2).snapshots
-        adding.add(repository, repository.root, ["w.safetensors"], staging.Request())
+        adding.add(repository, repository.root, ["w.safetensors"], adding.Request())
         made = commit(repository, "exact again")
         assert made.scheme is None
         assert manifest(repository, 4).snapshots[0].sources is None
 
     def test_from_the_configuration(self, repository: Repository) -> None:
         save_file(weights(7), repository.root / "w.safetensors")
-        adding.add(repository, repository.root, ["w.safetensors"], staging.Request())
+        adding.add(repository, repository.root, ["w.safetensors"], adding.Request())
         assert commit(repository, "lossy", usual_scheme="fp16").scheme == "fp16"
 
     def test_no_new_weights(self, repository: Repository) -> None:
@@ -424,7 +423,7 @@ class TestCommit:
 
     def test_nothing_to_round_is_an_exact_version(self, repository: Repository) -> None:
         save_file({"b": np.ones(9, "f4")}, repository.root / "b.safetensors")
-        adding.add(repository, repository.root, ["b.safetensors"], staging.Request())
+        adding.add(repository, repository.root, ["b.safetensors"], adding.Request())
         made = commit(repository, "vector", scheme="uniform:8")
         assert (made.scheme, made.rounded) == (None, 0)
         assert made.warnings == ("uniform:8 changed nothing: the weights are stored as they are",)

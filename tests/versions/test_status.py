@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-import dlv.upkeep.collect as collecting
+import dlv.upkeep.collect as collect
 import dlv.versions.add as adding
-import dlv.versions.add as staging
-import dlv.versions.checkout as checkout
+import dlv.versions.checkout as checkouts
 import dlv.versions.commit as committing
 import dlv.versions.status as status
 from dlv.adapters import detect
@@ -34,7 +33,7 @@ FULL = {"out": 400, "bias": False, "layout": "out_in"}
 
 
 def opened(format_: str, path: Path) -> Checkpoint:
-    return staging.open_weights(path, format_)
+    return adding.open_weights(path, format_)
 
 
 def weights(path: Path, seed: int) -> None:
@@ -48,7 +47,7 @@ def repository(tmp_path: Path) -> Repository:
 
 
 def add(repository: Repository, *names: str) -> None:
-    adding.add(repository, repository.root, names, staging.Request())
+    adding.add(repository, repository.root, names, adding.Request())
 
 
 def commit(repository: Repository, name: str | None = None) -> None:
@@ -187,8 +186,8 @@ def test_undone_by_hand(repository: Repository) -> None:
     with repository.change("test") as change:
         change.set_head(first)
     assert modified(repository) == {"w.safetensors": "changed"}
-    asked = checkout.Request("HEAD", "Ada", root, opened)
-    checkout.checkout(repository, asked)  # the content is in a version: nothing is lost
+    asked = checkouts.Request("HEAD", "Ada", root, opened)
+    checkouts.checkout(repository, asked)  # the content is in a version: nothing is lost
     assert look(repository).clean
 
 
@@ -287,8 +286,8 @@ def test_what_a_killed_command_has_left(repository: Repository) -> None:
         found = look(repository)
         assert {item.path: item.bytes for item in found.parts} == dict.fromkeys(dead, 4)
         assert found.clean
-        plan = collecting.plan(repository, collecting.Request())
-        done = collecting.collect(repository, collecting.Request(), progress=silent)
+        plan = collect.plan(repository, collect.Request())
+        done = collect.collect(repository, collect.Request(), progress=silent)
         assert plan.parts == done.parts
         assert plan.anything
         assert done.freed == sum(size for _, size in done.parts) == 16

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlv.upkeep.check as checking
+import dlv.upkeep.check as check
 import dlv.versions.add as adding
-import dlv.versions.add as staging
 import dlv.versions.commit as committing
-import dlv.versions.draft as structure
+import dlv.versions.draft as draft
 from dlv.adapters import exported, safetensors
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.canonical import matrix_hash
@@ -74,7 +73,7 @@ def repository(tmp_path: Path) -> Repository:
 
 def commit(repository: Repository, *files: str, **request: Any) -> committing.Committed:
     if files:
-        adding.add(repository, repository.root, files, staging.Request())
+        adding.add(repository, repository.root, files, adding.Request())
     return committing.commit(repository, committing.Request("m", "Ada", "net", **request))
 
 
@@ -100,11 +99,11 @@ def test_a_given_network_with_its_constants(repository: Repository) -> None:
 
 def test_fsck_reads_constants_and_names_the_version(repository: Repository) -> None:
     commit(repository, "w.safetensors", network=described())
-    assert checking.check(repository).faults == []
+    assert check.check(repository).faults == []
     lost = [p for p in repository.packs.rglob("*") if p.is_file()]
     assert len(lost) == 1
     lost[0].unlink()
-    found = checking.check(repository).faults
+    found = check.check(repository).faults
     assert DIGEST in {fault.object for fault in found if "net@1" in fault.versions}
 
 
@@ -156,15 +155,15 @@ def test_the_staged_file_counts_more_than_what_weights_say() -> None:
     kept: list[bytes] = []
     writer: Any = Writer()
     store: Any = None
-    first = structure.take_network("a.onnx", described(), writer, store)
-    other = structure.take_network("b.onnx", described(out=4), writer, store)
+    first = draft.take_network("a.onnx", described(), writer, store)
+    other = draft.take_network("b.onnx", described(out=4), writer, store)
     assert first is not None
     assert other is not None
-    made = structure.choose_network([first, first, other], {}, writer)
+    made = draft.choose_network([first, first, other], {}, writer)
     assert made.network == network()
     assert len(kept) == 1
     assert made.warnings == ["the network is that of a.onnx; b.onnx describes another one"]
-    assert structure.take_network("c", Checkpoint("c", []), writer, store) is None
+    assert draft.take_network("c", Checkpoint("c", []), writer, store) is None
 
 
 def test_warnings_are_few() -> None:
@@ -174,13 +173,13 @@ def test_warnings_are_few() -> None:
         for name in ("bn.num_batches_tracked", "a", "b", "c", "d")
     ]
     problems.insert(0, Problem("x", None, "dead", "unneeded", "warning"))
-    lines = structure.network_warnings(problems)
+    lines = draft.network_warnings(problems)
     assert lines[0] == "network: n0: wrong"
     assert lines[-2:] == [
         "network: and 23 more",
         "network: no node uses the tensors a, b, c and 1 more",
     ]
-    assert len(lines) == structure.MOST_WARNINGS + 2
+    assert len(lines) == draft.MOST_WARNINGS + 2
 
 
 def test_what_add_exported_comes_back(tmp_path: Path) -> None:

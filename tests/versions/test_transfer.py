@@ -13,7 +13,6 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import dlv.versions.add as adding
-import dlv.versions.add as staging
 import dlv.versions.commit as committing
 import dlv.versions.transfer as transfer
 import dlv.weights.snapshots as snapshots
@@ -67,7 +66,7 @@ def repository(tmp_path: Path) -> Repository:
 
 
 def commit(repository: Repository, name: str, *files: str) -> None:
-    adding.add(repository, repository.root, files, staging.Request())
+    adding.add(repository, repository.root, files, adding.Request())
     committing.commit(repository, committing.Request("m", "Ada", name))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dlv.disk.paths as paths
-import dlv.versions.add as staging
+import dlv.versions.add as adding
 import dlv.versions.working as working
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.canonical import hash_bytes, matrix_hash
@@ -21,7 +21,7 @@ from dlv.versions.working import CHANGED, IN_THE_WAY, MISSING, SAME, Tracked, Wo
 
 
 def opened(format_: str, path: Path) -> Checkpoint:
-    return staging.open_weights(path, format_)
+    return adding.open_weights(path, format_)
 
 
 def never(format_: str, path: Path) -> Checkpoint:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
-import dlv.versions.add as staging
+import dlv.versions.add as adding
 import dlv.weights.rounding as rounding
 from dlv.adapters import registry
 from dlv.adapters.checkpoint import Checkpoint, Tensor
@@ -131,7 +131,7 @@ class TestSkeleton:
         }
         path = tmp_path / f"w.{suffix}"
         write(path, values)
-        opened = staging.open_weights(path, suffix)
+        opened = adding.open_weights(path, suffix)
         work = tmp_path / "tmp"
         work.mkdir()
         made, _ = rounding.checkpoint(opened, UNIFORM, work, Tally())
@@ -143,7 +143,7 @@ class TestSkeleton:
             assert made.skeleton != opened.skeleton
             with zipfile.ZipFile(tmp_path / f"again.{suffix}") as archive:
                 assert archive.testzip() is None
-        again = staging.open_weights(tmp_path / f"again.{suffix}", suffix)
+        again = adding.open_weights(tmp_path / f"again.{suffix}", suffix)
         assert [bytes(t.read()) for t in again.tensors] == [bytes(t.read()) for t in made.tensors]
         assert len(np.unique(np.frombuffer(again.tensors[0].read(), "<f4"))) <= 256
         opened.close()
@@ -152,7 +152,7 @@ class TestSkeleton:
     def test_one_that_does_not_hold_the_tensors_is_not_used(self, tmp_path: Path) -> None:
         values = {"a": np.zeros((3, 4), "f4"), "b": np.ones((3, 4), "f4")}
         save_file(values, tmp_path / "w.safetensors")
-        opened = staging.open_weights(tmp_path / "w.safetensors", "safetensors")
+        opened = adding.open_weights(tmp_path / "w.safetensors", "safetensors")
         assert opened.skeleton is not None
         # As if two tensors lay on the same bytes of the file and were rounded apart.
         answers = [bytes(48), np.full(12, math.pi, "<f4").tobytes()]

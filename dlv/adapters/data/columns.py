@@ -13,8 +13,7 @@ from typing import IO, Any, Literal, Protocol
 import numpy as np
 from numpy.typing import DTypeLike
 
-from dlv.adapters import archive
-from dlv.adapters import npz as npy
+from dlv.adapters import archive, npz
 from dlv.adapters.archive import Entry
 from dlv.adapters.npz import Header
 from dlv.adapters.source import Source
@@ -171,8 +170,8 @@ class Spooled:
 def of_file(name: str, file: Source) -> Column:
     """The array of a `.npy` file."""
     start = file.read(0, min(12, file.size))
-    header = npy.parse(file.read(0, npy.header_length(start, file.name)), file.name)
-    npy.check_size(header, file.size, file.name)
+    header = npz.parse(file.read(0, npz.header_length(start, file.name)), file.name)
+    npz.check_size(header, file.size, file.name)
     return of_header(name, file, header.length, header)
 
 

@@ -19,7 +19,6 @@ import dlv.adapters.data.code as data_code
 import dlv.adapters.data.images as data_images
 import dlv.adapters.npz as npz
 from dlv.adapters import archive
-from dlv.adapters import npz as npy
 from dlv.adapters.data import columns
 from dlv.adapters.data.columns import MOST_CLASSES, Column, Spooled, coded
 from dlv.adapters.data.settings import INPUT_KEYS, LABEL_KEYS, Settings
@@ -349,7 +348,7 @@ def arrays_of(path: Path, settings: Settings, directory: Path = Path()) -> Named
     head = bytes(file.read(0, min(6, file.size)))
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         return Named(file.name, _members(file))
-    if head == npy.MAGIC:
+    if head == npz.MAGIC:
         beside = _beside(path, settings, directory)
         members = {path.stem: columns.of_file(file.name, file), **beside}
         return Named(file.name, members, path.stem)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-from dlv.adapters import settings
+from dlv.adapters import settings as settings_files
 from dlv.adapters.source import Source
 from dlv.errors import Damaged, DlvError, NotFound, UnsafeInput, UsageError
 
@@ -463,7 +463,7 @@ def _read(path: Path, most: int) -> bytearray:
 
 def _meta(folder: Path) -> dict[str, Any]:
     try:
-        return settings.read(str(folder / META), "yaml")
+        return settings_files.read(str(folder / META), "yaml")
     except NotFound as error:  # deleted meanwhile
         raise Damaged(f"{folder.name} has lost its {META}") from error
 

@@ -43,7 +43,7 @@ class Calibration:
 
 
 def rows_for(
-    repository: Repository, manifest: Manifest, program: Program, asked: Asked
+    repository: Repository, manifest: Manifest, program: Program, request: Asked
 ) -> Calibration:
     """What there is, best first. Data that was given must fit; the version's own may not."""
     inputs = _inputs(program)
@@ -51,13 +51,13 @@ def rows_for(
 
     def opened(source: DataSource) -> dict[str, Array]:
         found = evaluation_data.open_source(
-            repository, source, asked.settings, wanted, asked.directory
+            repository, source, request.settings, wanted, request.directory
         )
         return _read(found, inputs)
 
-    if asked.data is not None:
-        source = evaluation_data.find_data(repository, asked.data, [], asked.directory)
-        return Calibration(opened(source), asked.data)
+    if request.data is not None:
+        source = evaluation_data.find_data(repository, request.data, [], request.directory)
+        return Calibration(opened(source), request.data)
     for entry in manifest.files:
         if entry.role == evaluation_data.ROLE and entry.path.endswith(_SUFFIXES):
             try:
@@ -83,12 +83,12 @@ def _row_shape(item: Input) -> tuple[int | None, ...]:
     return tuple(size if isinstance(size, int) else None for size in item.shape[1:])
 
 
-def _read(found: Data, inputs: Sequence[Input]) -> dict[str, Array]:
+def _read(data: Data, inputs: Sequence[Input]) -> dict[str, Array]:
     """Rows from all over the data: those of one class often stand together."""
-    places = np.unique(np.linspace(0, found.count - 1, min(ROWS, found.count)).round().astype(int))
+    places = np.unique(np.linspace(0, data.count - 1, min(ROWS, data.count)).round().astype(int))
     rows = {}
     for item in inputs:
-        column = found.inputs[item.name]
+        column = data.inputs[item.name]
         wanted = _row_shape(item)
         if len(column.shape) != len(wanted) or any(
             size not in (None, length) for size, length in zip(wanted, column.shape, strict=True)

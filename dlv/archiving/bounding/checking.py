@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dlv.archiving.bounding.make import Centres, Model, node_norms_of, usable
 from dlv.archiving.bounding.view import View
 from dlv.errors import DlvError
-from dlv.metadata import bounds
+from dlv.metadata import bounds as bounds_rows
 from dlv.metadata.database import Database
 from dlv.network.suffix.fits import misfits
 from dlv.network.suffix.metric import faults
@@ -39,9 +39,9 @@ def check(
         if manifest.network is None or manifest.own is None:
             continue
         hashes = hashes_of(manifest, manifest.snapshots[manifest.own])
-        for name in bounds.candidates(db, manifest.network.id, hashes.values()):
+        for name in bounds_rows.candidates(db, manifest.network.id, hashes.values()):
             owners.setdefault(name, []).append((label, manifest))
-    for name in bounds.stored(db):
+    for name in bounds_rows.stored(db):
         labels = tuple(label for label, _ in owners.get(name, ()))
         try:
             record = decode(bytes(store.object(KIND, name)), f"bounds {name[:12]}")
@@ -122,19 +122,19 @@ def _depths(model: Model, view: View) -> dict[str, tuple[int, ...]]:
     return {name: usable(view, model.hash(name)) for name in model.program.matrices}
 
 
-def _below(stored: NodeNorms, found: NodeNorms) -> str | None:
+def _below(stored: NodeNorms, computed: NodeNorms) -> str | None:
     """The first stored norm that is too small."""
     if not stored.finite:
         return None
-    if not found.finite:
+    if not computed.finite:
         return "its weight is not finite"
     for key in ("opn", "opn_any", "fro", "absmax"):
-        if why := _smaller(key, getattr(stored, key), getattr(found, key)):
+        if why := _smaller(key, getattr(stored, key), getattr(computed, key)):
             return why
-    if why := _rows("rows", stored.rows, found.rows):
+    if why := _rows("rows", stored.rows, computed.rows):
         return why
     for level in stored.levels:
-        real = found.level(level.planes)
+        real = computed.level(level.planes)
         if real is None:
             return f"{level.planes} planes bound nothing"
         where = f"of {level.planes} planes"
@@ -146,23 +146,23 @@ def _below(stored: NodeNorms, found: NodeNorms) -> str | None:
     return None
 
 
-def _smaller(what: str, stored: float | None, found: float | None) -> str | None:
+def _smaller(noun: str, stored: float | None, computed: float | None) -> str | None:
     if stored is None:
         return None
-    if found is None:
-        return f"{what} is stored, and nothing bounds it"
+    if computed is None:
+        return f"{noun} is stored, and nothing bounds it"
     # Written so that NaN is wrong too.
-    return None if stored >= found else f"{what} is {stored}, and must be at least {found}"
+    return None if stored >= computed else f"{noun} is {stored}, and must be at least {computed}"
 
 
 def _rows(
-    what: str, stored: tuple[float, ...] | None, found: tuple[float, ...] | None
+    noun: str, stored: tuple[float, ...] | None, computed: tuple[float, ...] | None
 ) -> str | None:
     if stored is None:
         return None
-    if found is None or len(stored) != len(found):
-        return f"{what} are of another number of rows"
-    for row, (mine, real) in enumerate(zip(stored, found, strict=True)):
-        if why := _smaller(f"{what}[{row}]", mine, real):
+    if computed is None or len(stored) != len(computed):
+        return f"{noun} are of another number of rows"
+    for row, (mine, real) in enumerate(zip(stored, computed, strict=True)):
+        if why := _smaller(f"{noun}[{row}]", mine, real):
             return why
     return None

@@ -75,11 +75,11 @@ def figures(
     )
 
 
-def _rows(found: Array | None, wanted: Figures) -> tuple[float, ...] | None:
+def _rows(norms: Array | None, wanted: Figures) -> tuple[float, ...] | None:
     """To few digits, upwards: there are many, and they are looked at one by one."""
-    if found is None or not wanted.rows or len(found) > MOST_ROWS:
+    if norms is None or not wanted.rows or len(norms) > MOST_ROWS:
         return None
-    values: list[float] = np.asarray(found, np.float64).tolist()
+    values: list[float] = np.asarray(norms, np.float64).tolist()
     return tuple(map(short, values)) if wanted.raised else tuple(values)
 
 

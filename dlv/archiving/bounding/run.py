@@ -20,7 +20,8 @@ from dlv.archiving.reencode import Packing
 from dlv.archiving.tryouts import Choice
 from dlv.errors import Damaged, NotFound, StorageError, UsageError
 from dlv.kinds import Array
-from dlv.metadata import bounds, matrices, versions
+from dlv.metadata import bounds as bounds_rows
+from dlv.metadata import matrices, versions
 from dlv.metadata.database import Database
 from dlv.metadata.versions import Version
 from dlv.network.ops.op import op_of
@@ -74,8 +75,8 @@ def write_bounds(
         made = packing.finish(lambda names: superseded.intend(repository, names))
 
     def also(db: Database) -> None:
-        bounds.forget(db, [other for other in stale if other != name])
-        bounds.insert(db, name, record.network, matrices)
+        bounds_rows.forget(db, [other for other in stale if other != name])
+        bounds_rows.insert(db, name, record.network, matrices)
 
     reencode.verify(repository, store, made, advance)
     reencode.switch(repository, store, made, author, summary, also)
@@ -83,8 +84,8 @@ def write_bounds(
     return _size(made)
 
 
-def _size(made: Sequence[PackRecord]) -> int:
-    return sum(pack.bytes for pack in made)
+def _size(packs: Sequence[PackRecord]) -> int:
+    return sum(pack.bytes for pack in packs)
 
 
 def _known(view: View, matrix: str) -> Encoding:
@@ -305,7 +306,7 @@ def _one(
     held = {model.hash(name) for name in model.program.tensors}
     before = sum(matrices.stored_of(db, held).values())
     total = sum(encoding.nbytes or 0 for m in held if (encoding := store.encoding(m)))
-    old = bounds.candidates(db, manifest.network.id, model.hashes.values())
+    old = bounds_rows.candidates(db, manifest.network.id, model.hashes.values())
     with View(store) as view, progress("bounds", 3 * total) as bar:
         keep = pinned(db, store, old)
         for name, rows in _weights(model):

@@ -31,13 +31,13 @@ class Session:
     """Queries asked in one way: with these parameters, printed in this form."""
 
     def __init__(self, call: Invocation, how: str, **asked: Any) -> None:
-        import dlv.disk.paths as folders
+        import dlv.disk.paths as paths
         from dlv.dql.outcome import QueryOptions
 
         self.call = call
         self.repository = call.repository
         self.how = how
-        self.cache = folders.cache(call.environ)
+        self.cache = paths.cache(call.environ)
         yes = bool(asked.pop("yes", False))
         self.watched = Watched(call)
         self.asked = QueryOptions(
@@ -128,7 +128,7 @@ class Session:
             )
             return [(each.text, each.replaced, each.kind) for each in found]
 
-        import dlv.disk.paths as folders
+        import dlv.disk.paths as paths
         import dlv.terminal.prompt as prompt
 
         typing = prompt.Typing(
@@ -138,7 +138,7 @@ class Session:
             complete=complete,
             say=call.output.message,
         )
-        history = folders.state(os.environ) / HISTORY
+        history = paths.state(os.environ) / HISTORY
         for text in prompt.texts(history, typing):
             try:
                 self.ask(text)

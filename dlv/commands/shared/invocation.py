@@ -15,7 +15,7 @@ from dlv.terminal.output import Output
 
 if TYPE_CHECKING:
     import dlv.config as config_module
-    import dlv.repository.handle as repository_module
+    import dlv.repository.handle as repositories
     from dlv.adapters.checkpoint import Checkpoint
 
 
@@ -69,20 +69,20 @@ class Invocation:
             raise UsageError(f"`{self.directory}` is not a directory", why="-C names where to work")
 
     @cached_property
-    def repository(self) -> repository_module.Repository:
+    def repository(self) -> repositories.Repository:
         """The repository that the directory lies in; exit 3 where there is none."""
         import dlv.disk.locks as locks
-        import dlv.repository.handle as repository_module
+        import dlv.repository.handle as repositories
 
-        found = repository_module.Repository.find(
+        found = repositories.Repository.find(
             self.directory, self.environ.get("DLV_DIR"), mending=self.mending
         )
         found.single_host = lambda: bool(self.config.get("core.singlehost"))
         found.patience = locks.Patience(self._seconds, self.output.message)
         if found.outdated and not self.rebuilding:
-            import dlv.recovery.rebuild as rebuilding
+            import dlv.recovery.rebuild as rebuild
 
-            faults = rebuilding.rebuild(found, if_outdated=True).faults
+            faults = rebuild.rebuild(found, if_outdated=True).faults
             self.output.message("the catalogue was that of an older dlv: it has been made again")
             if faults:
                 self.output.warn("parts of the repository are damaged: dlv fsck names them")
@@ -168,6 +168,6 @@ class Invocation:
 
 def open_weights(format_: str, path: Path) -> Checkpoint:
     """Open a file of the working folder to compare its weights: few commands come to it."""
-    import dlv.versions.add as staging
+    import dlv.versions.add as adding
 
-    return staging.open_weights(path, format_)
+    return adding.open_weights(path, format_)

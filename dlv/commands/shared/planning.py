@@ -42,10 +42,10 @@ def after_commit(call: Invocation, version_id: str, parents: tuple[str, ...]) ->
     The version is there, whatever becomes of this.
     """
     try:
-        import dlv.archiving.archive as archive
+        import dlv.archiving.archive as archiving
 
         asked = request(call, (version_id, *parents), local=True)
-        outcome = archive.archive(call.repository, asked, progress=call.progress)
+        outcome = archiving.archive(call.repository, asked, progress=call.progress)
     except DlvError as error:
         why = f" ({error.why})" if error.why else ""
         call.output.warn(f"the version is committed, but not archived: {error.message}{why}")

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import dlv.repository.revisions as revisions
-from dlv.adapters import settings
+from dlv.adapters import settings as settings_files
 from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.bound import Automatic, ConfigFile, Rows, Varied
 from dlv.dql.bind.conditions import condition
@@ -44,7 +44,7 @@ def read_file(repository: Repository, directory: Path, where: str) -> ConfigFile
     """`where` is a path from the directory, or REF:FILE."""
     path = directory / where
     if path.is_file():
-        return ConfigFile(where, settings.read(str(path)), path.resolve().parent)
+        return ConfigFile(where, settings_files.read(str(path)), path.resolve().parent)
     if ":" in where:
         found = _versioned_file(repository, where)
         if found is not None:
@@ -68,7 +68,7 @@ def _versioned_file(repository: Repository, where: str) -> dict[str, object] | N
         # Its ending says what it is.
         copy = Path(folder, PurePosixPath(entry.path).name)
         copy.write_bytes(content)
-        return settings.read(str(copy))
+        return settings_files.read(str(copy))
 
 
 def versioned_entry(repository: Repository, where: str) -> FileEntry | None:

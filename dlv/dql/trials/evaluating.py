@@ -16,7 +16,7 @@ import dlv.dql.bind.evaluations as evaluations
 import dlv.dql.committing as committing
 import dlv.repository.environment as environment
 import dlv.training.checkpoints as checkpoints
-import dlv.training.trial_files as trial_store
+import dlv.training.trial_files as trial_files
 from dlv.adapters.data import parts as data_parts
 from dlv.adapters.data.sets import fingerprint
 from dlv.canonical import hash_of
@@ -488,6 +488,6 @@ class Evaluating:
 
 @contextmanager
 def _store(repository: Repository) -> Iterator[Store]:
-    store = trial_store.open_store(repository)
+    store = trial_files.open_store(repository)
     with contextlib.closing(store):
         yield store

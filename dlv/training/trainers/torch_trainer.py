@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-import dlv.training.fitting as answers
+import dlv.training.fitting as fitting
 from dlv.errors import Damaged, UsageError
 from dlv.kinds import Array
 from dlv.network.graph import Network, Node
@@ -163,7 +163,7 @@ def scoring_part(network: Network, loss: str, dropout: dict[str, float]) -> Netw
 
     Scores stand before a final softmax, or sigmoid, which the loss computes itself.
     """
-    port = answers.scores_port(network, loss)
+    port = fitting.scores_port(network, loss)
     part = network.part((port,))
     return replace(part, nodes=tuple(_dropping(node, dropout) for node in part.nodes))
 
@@ -192,8 +192,8 @@ class Judge:
     def labels(self, labels: Any, scores: tuple[int, ...], device: Any) -> Any:
         """The labels of a batch as the loss takes them; UsageError where they do not fit."""
         if labels is None:
-            raise answers.no_labels_error(self._data, self._loss)
-        return torch.from_numpy(answers.fitted_labels(labels, scores, self._loss, self._data)).to(
+            raise fitting.no_labels_error(self._data, self._loss)
+        return torch.from_numpy(fitting.fitted_labels(labels, scores, self._loss, self._data)).to(
             device
         )
 

@@ -103,10 +103,10 @@ class Selection:
         return low
 
 
-def _axis(one: Any, size: int, stride: int, number: int, name: str, shape: Sequence[int]) -> Axis:
-    if isinstance(one, slice):
+def _axis(index: Any, size: int, stride: int, number: int, name: str, shape: Sequence[int]) -> Axis:
+    if isinstance(index, slice):
         try:
-            start, stop, step = one.indices(size)
+            start, stop, step = index.indices(size)
         except (TypeError, ValueError) as error:
             raise _refused(name, shape, str(error)) from error
         count = len(range(start, stop, step))
@@ -116,19 +116,19 @@ def _axis(one: Any, size: int, stride: int, number: int, name: str, shape: Seque
             start, step = start + (count - 1) * step, -step
             return Axis(start if count else 0, step, count, stride, True, False)
         return Axis(start, step, count, stride, False, False)
-    if one is None or isinstance(one, (bool, np.bool_)):
-        raise _refused(name, shape, f"{one!r} is none of {_ALLOWED}")
+    if index is None or isinstance(index, (bool, np.bool_)):
+        raise _refused(name, shape, f"{index!r} is none of {_ALLOWED}")
     try:
-        at = operator.index(one)
+        at = operator.index(index)
     except TypeError as error:
-        raise _refused(name, shape, f"{_kind(one)} is none of {_ALLOWED}") from error
+        raise _refused(name, shape, f"{_kind(index)} is none of {_ALLOWED}") from error
     if not -size <= at < size:
         raise _refused(name, shape, f"index {at} on axis {number}, which has {size}")
     return Axis(at % size, 1, 1, stride, False, True)
 
 
-def _kind(one: Any) -> str:
-    return f"an index of type {type(one).__name__}"
+def _kind(index: Any) -> str:
+    return f"an index of type {type(index).__name__}"
 
 
 def _refused(name: str, shape: Sequence[int], why: str) -> UsageError:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from dlv.adapters.checkpoint import Checkpoint
-from dlv.adapters.keras import files, h5
+from dlv.adapters.keras import files as keras_files
+from dlv.adapters.keras import h5 as keras_h5
 from dlv.network.agreement import distance
 from dlv.network.graph import Network
 from dlv.network.torch.module import build
@@ -49,7 +50,7 @@ def drawn(model: Any, rows: int, seed: int = 0) -> list[Any]:
 def imported(model: Any, path: Path) -> Checkpoint:
     """What dlv reads from the file that Keras writes."""
     model.save(path)
-    return h5.open(str(path)) if path.suffix == ".h5" else files.open(str(path))
+    return keras_h5.open(str(path)) if path.suffix == ".h5" else keras_files.open(str(path))
 
 
 def raw(network: Network | None) -> list[str]:

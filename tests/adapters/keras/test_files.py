@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dlv.adapters.checkpoint import Checkpoint
-from dlv.adapters.keras import files as adapter
+from dlv.adapters.keras import files as keras_files
 from dlv.adapters.keras import h5 as keras_h5
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.network.torch.module import build
@@ -112,13 +112,13 @@ def agrees(
 
     def check(model: Any, suffix: str = ".keras", *, raw: tuple[str, ...] = ()) -> Checkpoint:
         path = saved(with_weights(model), suffix)
-        opener = adapter if suffix == ".keras" else keras_h5
+        opener = keras_files if suffix == ".keras" else keras_h5
         checkpoint: Checkpoint = opener.open(str(path))
         try:
             arrays = arrays_of(checkpoint)
             out = io.BytesIO()
             assert checkpoint.skeleton is not None
-            adapter.restore(out, checkpoint.skeleton, checkpoint.tensors)
+            keras_files.restore(out, checkpoint.skeleton, checkpoint.tensors)
         finally:
             checkpoint.close()
         assert out.getvalue() == path.read_bytes()
@@ -157,7 +157,7 @@ def test_an_uneven_average_is_that_of_the_other_backends(
     """Keras on torch counts the padding there; TensorFlow and JAX, and the vocabulary, do not."""
     x = keras.Input((5, 1))
     path = saved(keras.Model(x, keras.layers.AveragePooling1D(2, strides=2, padding="same")(x)))
-    checkpoint = adapter.open(str(path))
+    checkpoint = keras_files.open(str(path))
     checkpoint.close()
     assert checkpoint.network is not None
     module = build(checkpoint.network, {}, {}).eval()
@@ -379,7 +379,7 @@ def test_code_is_kept_shut(keras: Any, saved: Callable[..., Path]) -> None:
 
     x = keras.Input((4,))
     path = saved(keras.Model(x, Own(name="own")(layers.Lambda(lambda t: t * 2, name="code")(x))))
-    checkpoint = adapter.open(str(path))
+    checkpoint = keras_files.open(str(path))
     checkpoint.close()
     network = checkpoint.network
     assert network is not None
@@ -407,7 +407,7 @@ def test_a_model_made_by_code_has_no_network(keras: Any, saved: Callable[..., Pa
 
     model = Coded()
     model(np.ones((1, 4), "f4"))
-    checkpoint = adapter.open(str(saved(model)))
+    checkpoint = keras_files.open(str(saved(model)))
     checkpoint.close()
     assert checkpoint.network is None
     assert "made by code" in checkpoint.notes[0]
@@ -434,7 +434,7 @@ def test_schedules_and_their_losses(keras: Any, saved: Callable[..., Path]) -> N
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=[keras.metrics.SparseCategoricalAccuracy()],
     )
-    checkpoint = adapter.open(str(saved(model)))
+    checkpoint = keras_files.open(str(saved(model)))
     checkpoint.close()
     found = checkpoint.hyperparameters
     assert found["optimizer"] == "SGD"
@@ -451,7 +451,7 @@ def test_bfloat16(keras: Any, saved: Callable[..., Path]) -> None:
     )
     kernel = torch.arange(12.0).reshape(4, 3).to(torch.bfloat16)
     model.layers[0].kernel.assign(kernel)
-    checkpoint = adapter.open(str(saved(model)))
+    checkpoint = keras_files.open(str(saved(model)))
     found = {t.name: (t.dtype, bytes(t.read())) for t in checkpoint.tensors}
     checkpoint.close()
     assert found["dense.kernel"][0] == "bfloat16"
@@ -471,7 +471,7 @@ def test_a_packed_archive_and_a_wrong_checksum(keras: Any, saved: Callable[..., 
     path = saved(model)
     whole = path.read_bytes()
     repacked(path, zipfile.ZIP_DEFLATED)
-    checkpoint = adapter.open(str(path))
+    checkpoint = keras_files.open(str(path))
     kernel = next(tensor for tensor in checkpoint.tensors if tensor.name == "dense.kernel")
     assert bytes(kernel.read()) == model.get_weights()[0].tobytes()
     checkpoint.close()
@@ -479,7 +479,7 @@ def test_a_packed_archive_and_a_wrong_checksum(keras: Any, saved: Callable[..., 
     changed = bytearray(whole)
     changed[whole.index(model.get_weights()[0].tobytes()) + 5] ^= 1
     path.write_bytes(changed)
-    checkpoint = adapter.open(str(path))
+    checkpoint = keras_files.open(str(path))
     try:
         for tensor in checkpoint.tensors:
             with pytest.raises(Damaged, match="damaged"):
@@ -493,7 +493,7 @@ def test_a_packed_archive_and_a_wrong_checksum(keras: Any, saved: Callable[..., 
 
 def test_parts_of_an_archive(keras: Any, saved: Callable[..., Path]) -> None:
     model = keras.Sequential([keras.Input((40,)), keras.layers.Dense(30, name="dense")])
-    checkpoint = adapter.open(str(saved(model)))
+    checkpoint = keras_files.open(str(saved(model)))
     whole = b""
     for tensor in checkpoint.tensors:
         assert tensor.part is not None
@@ -518,11 +518,11 @@ def test_other_archives(tmp_path: Path) -> None:
             for name, text in members.items():
                 file.writestr(name, text)
         with pytest.raises(error):
-            adapter.open(str(path))
+            keras_files.open(str(path))
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("config.json", json.dumps(config))
-    checkpoint = adapter.open(str(path))
+    checkpoint = keras_files.open(str(path))
     checkpoint.close()
     assert "without weights" in " ".join(checkpoint.notes)
     with pytest.raises(UsageError, match="a network and its weights"):
-        adapter.save(io.BytesIO(), [], {})
+        keras_files.save(io.BytesIO(), [], {})

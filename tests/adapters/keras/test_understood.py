@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dlv.adapters.keras import files
+from dlv.adapters.keras import files as keras_files
 from dlv.adapters.keras.config import read_model
 from dlv.adapters.keras.graph import Graph
 from dlv.adapters.keras.rules.table import converter
@@ -256,7 +256,7 @@ def test_models_with_names_for_inputs_and_outputs(keras: Any, tmp_path: Path) ->
 def test_files_say_which_setting_was_not_understood(keras: Any, tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((4, 3)), keras.layers.Rescaling([1.0, 2.0, 3.0])])
     model.save(tmp_path / "m.keras")
-    checkpoint = files.open(str(tmp_path / "m.keras"))
+    checkpoint = keras_files.open(str(tmp_path / "m.keras"))
     checkpoint.close()
     [note] = checkpoint.notes
     assert "rescaling" in note

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dlv.adapters.checkpoint import Checkpoint, Tensor
-from dlv.adapters.keras import files as adapter
+from dlv.adapters.keras import files as keras_files
 from dlv.adapters.keras import writer as keras_writer
 from dlv.errors import UsageError
 from dlv.network.graph import Input, Network, Node
@@ -63,7 +63,7 @@ def loaded(keras: Any, tmp_path: Path) -> Write:
         with zipfile.ZipFile(path) as file:
             assert file.testzip() is None
             assert json.loads(file.read("metadata.json"))["dlv.version"] == "a@1"
-        checkpoint = adapter.open(str(path))  # dlv reads it, too, strict as it is
+        checkpoint = keras_files.open(str(path))  # dlv reads it, too, strict as it is
         checkpoint.close()
         assert checkpoint.network is not None
         return keras.saving.load_model(path, safe_mode=True)
@@ -156,7 +156,7 @@ def test_keras_layers_go_out_as_they_came(
     x = keras.Input(SHAPES.get(name, (8, 9, 6)), dtype="int32" if name == "embedding" else None)
     layer = eval(LAYERS[name], {"L": keras.layers})
     model = with_weights(keras.Model(x, layer(x, x) if name == "attention" else layer(x)))
-    checkpoint = adapter.open(str(saved(model)))
+    checkpoint = keras_files.open(str(saved(model)))
     try:
         assert checkpoint.network is not None
         again = loaded(checkpoint.network, checkpoint.tensors)

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from dlv.adapters.keras import files, h5, weights
+from dlv.adapters.keras import files as keras_files
+from dlv.adapters.keras import h5 as keras_h5
+from dlv.adapters.keras import weights
 from dlv.adapters.keras.check import beside
 from dlv.adapters.keras.check.bare import bare_configuration
 from dlv.adapters.keras.check.child import compared
@@ -42,14 +44,14 @@ def test_models_that_are_computed_agree(keras: Any, tmp_path: Path, name: str) -
     make, _ = MODELS[name]
     path = tmp_path / "m.keras"
     imported(filled(make(keras)), path).close()
-    assert compared(path, files.FORMAT) == {"compared": True}
+    assert compared(path, keras_files.FORMAT) == {"compared": True}
 
 
 def test_the_older_form_agrees(keras: Any, tmp_path: Path) -> None:
     for name in ("residual", "fine tuned", "siamese"):
         path = tmp_path / "m.h5"
         imported(filled(MODELS[name][0](keras)), path).close()
-        assert compared(path, h5.FORMAT) == {"compared": True}, name
+        assert compared(path, keras_h5.FORMAT) == {"compared": True}, name
 
 
 def test_the_first_layer_that_differs_is_named(
@@ -65,7 +67,7 @@ def test_the_first_layer_that_differs_is_named(
     y = layers.Dense(4)(layers.ReLU(name="here")(layers.Dense(4, name="before")(x)))
     imported(filled(keras.Model(x, y)), path).close()
     monkeypatch.setitem(table.LAYERS, "ReLU", wrong)
-    found = compared(path, files.FORMAT)
+    found = compared(path, keras_files.FORMAT)
     assert (found["way"], found["first"]) == ("torch", "here")
 
 
@@ -75,12 +77,12 @@ def test_weights_in_another_order_are_found(
     """By the names that Keras writes beside them; were there none, by what they compute."""
     path = tmp_path / "m.keras"
     permuted(keras, path)
-    checkpoint = files.open(str(path))
+    checkpoint = keras_files.open(str(path))
     checkpoint.close()
     assert checkpoint.network is None
     assert any("those of another layer" in note for note in checkpoint.notes)
     monkeypatch.setattr(weights, "_is_of", lambda *_: True)
-    assert compared(path, files.FORMAT)["first"] == "first"
+    assert compared(path, keras_files.FORMAT)["first"] == "first"
 
 
 @pytest.mark.slow  # Keras takes seconds to start
@@ -88,7 +90,7 @@ def test_in_a_process_of_its_own(keras: Any, tmp_path: Path) -> None:
     path = tmp_path / "m.keras"
     checkpoint = imported(filled(MODELS["siamese"][0](keras)), path)
     checkpoint.close()
-    assert beside.held_against(checkpoint, path, files.FORMAT) == beside.Verdict()
+    assert beside.held_against(checkpoint, path, keras_files.FORMAT) == beside.Verdict()
 
 
 def dense(**more: Any) -> dict[str, Any]:

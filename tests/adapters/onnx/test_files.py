@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dlv.adapters.checkpoint import Adapter, Tensor
-from dlv.adapters.onnx import files as adapter
+from dlv.adapters.onnx import files as onnx_files
 from dlv.canonical import matrix_hash
 from dlv.errors import Damaged, NewerFormat, NotFound, UnsafeInput, UsageError
 from tests.conformance.adapter import AdapterSuite
@@ -63,7 +63,7 @@ def proto(tensor: Tensor) -> Any:
 
 
 class TestConformance(AdapterSuite):
-    adapter = cast(Adapter, adapter)
+    onnx_files = cast(Adapter, onnx_files)
     dtypes: ClassVar[tuple[str, ...]] = tuple(TYPES)
 
     def save(
@@ -80,14 +80,14 @@ class TestConformance(AdapterSuite):
         path = self.folder / "odd.onnx"
         path.write_bytes(holding(T(name="odd.one", dims=[1], data_type=99)).SerializeToString())
         with pytest.raises(NewerFormat, match=r"odd\.one"):
-            adapter.open(str(path))
+            onnx_files.open(str(path))
 
     def test_two_tensors_of_one_name(self) -> None:
         one = T(name="a", dims=[1], data_type=T.FLOAT, raw_data=bytes(4))
         path = self.folder / "twice.onnx"
         path.write_bytes(holding(one, one).SerializeToString())
         with pytest.raises(UnsafeInput, match="'a'"):
-            adapter.open(str(path))
+            onnx_files.open(str(path))
 
     def test_wrong_length_is_never_written_silently(self) -> None:
         path = self.folder / "short.onnx"
@@ -97,12 +97,12 @@ class TestConformance(AdapterSuite):
             ).SerializeToString()
         )
         with pytest.raises(Damaged, match="'a'"):
-            adapter.open(str(path))
+            onnx_files.open(str(path))
 
 
 def test_saving_tensors_alone(tmp_path: Path) -> None:
     with (tmp_path / "a").open("wb") as out, pytest.raises(UsageError) as caught:
-        adapter.save(out, [], {})
+        onnx_files.save(out, [], {})
     assert caught.value.hint
 
 
@@ -502,7 +502,7 @@ def test_many_operators_are_quick(tmp_path: Path) -> None:
     path = tmp_path / "long.onnx"
     path.write_bytes(made.SerializeToString())
     start = os.times()
-    checkpoint = adapter.open(str(path))
+    checkpoint = onnx_files.open(str(path))
     end = os.times()
     assert checkpoint.network is not None
     assert len(checkpoint.network.nodes) == 1000

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlv.adapters.checkpoint import Adapter, Checkpoint, Tensor
-from dlv.adapters.torch import reader as adapter
+from dlv.adapters.torch import reader as torch_files
 from dlv.adapters.torch.tensors import _MOST_OTHER_BYTES, DTYPES
 from dlv.errors import Damaged, DlvError, UnsafeInput, UsageError
 from tests.conformance.adapter import AdapterSuite
@@ -42,7 +42,7 @@ EXPECTED: dict[str, dict[str, list[Any]]] = json.loads((FIXTURES / "expected.jso
 
 
 class TestConformance(AdapterSuite):
-    adapter = cast(Adapter, adapter)
+    torch_files = cast(Adapter, torch_files)
     dtypes = tuple(here for here, _, _ in DTYPES.values() if not here.startswith("raw:"))
 
 
@@ -57,13 +57,13 @@ def rows(checkpoint: Checkpoint) -> dict[str, list[Any]]:
 def opened(tmp_path: Path, data: bytes, **options: str) -> Checkpoint:
     path = tmp_path / "x.pt"
     path.write_bytes(data)
-    return adapter.open(str(path), **options)
+    return torch_files.open(str(path), **options)
 
 
 def restored(checkpoint: Checkpoint) -> bytes:
     out = io.BytesIO()
     assert checkpoint.skeleton is not None
-    adapter.restore(out, checkpoint.skeleton, checkpoint.tensors)
+    torch_files.restore(out, checkpoint.skeleton, checkpoint.tensors)
     return out.getvalue()
 
 
@@ -74,14 +74,14 @@ def by_name(checkpoint: Checkpoint) -> dict[str, Tensor]:
 class TestFixtures:
     @pytest.mark.parametrize("name", sorted(EXPECTED))
     def test_as_torch_wrote_them(self, name: str) -> None:
-        checkpoint = adapter.open(str(FIXTURES / name))
+        checkpoint = torch_files.open(str(FIXTURES / name))
         assert rows(checkpoint) == EXPECTED[name]
         assert checkpoint.exact
         assert restored(checkpoint) == (FIXTURES / name).read_bytes()
         checkpoint.close()
 
     def test_checkpoint(self) -> None:
-        checkpoint = adapter.open(str(FIXTURES / "checkpoint.pt"))
+        checkpoint = torch_files.open(str(FIXTURES / "checkpoint.pt"))
         assert checkpoint.step == 7
         assert checkpoint.hyperparameters == {
             "lr": 0.01,
@@ -95,17 +95,17 @@ class TestFixtures:
         checkpoint.close()
 
     def test_optimizer_dropped(self) -> None:
-        checkpoint = adapter.open(str(FIXTURES / "checkpoint.pt"), optimizer="drop")
+        checkpoint = torch_files.open(str(FIXTURES / "checkpoint.pt"), optimizer="drop")
         assert rows(checkpoint) == EXPECTED["plain.pt"]
         assert checkpoint.skeleton is None
         assert not checkpoint.exact
         assert "12 optimizer tensors left out" in checkpoint.notes
         checkpoint.close()
         with pytest.raises(UsageError):
-            adapter.open(str(FIXTURES / "checkpoint.pt"), optimizer="maybe")
+            torch_files.open(str(FIXTURES / "checkpoint.pt"), optimizer="maybe")
 
     def test_tied(self) -> None:
-        checkpoint = adapter.open(str(FIXTURES / "views.pt"))
+        checkpoint = torch_files.open(str(FIXTURES / "views.pt"))
         assert {t.name: t.tied for t in checkpoint.tensors if t.tied} == {"again": "base"}
         checkpoint.close()
 
@@ -253,7 +253,7 @@ class TestHostile:
                 changed[position : position + max(1, len(new))] = new
             path.write_bytes(archive(bytes(changed)))
             try:
-                checkpoint = adapter.open(str(path))
+                checkpoint = torch_files.open(str(path))
             except DlvError:
                 return
             for found in checkpoint.tensors:
@@ -318,7 +318,7 @@ class TestAgainstTorch:
     def saved(self, torch: Any, tmp_path: Path, value: Any) -> Checkpoint:
         path = tmp_path / "t.pt"
         torch.save(value, path)
-        checkpoint = adapter.open(str(path))
+        checkpoint = torch_files.open(str(path))
         assert restored(checkpoint) == path.read_bytes()
         return checkpoint
 
@@ -430,7 +430,7 @@ class TestAgainstTorch:
             torch.save({"layer.x": value}, tmp_path / "t.pt")
         kinds = UnsafeInput if kind == "module" else UsageError
         with pytest.raises(kinds, match="saved module" if kind == "module" else r"layer\.x"):
-            adapter.open(str(tmp_path / "t.pt"))
+            torch_files.open(str(tmp_path / "t.pt"))
 
     def test_without_checksums(self, torch: Any, tmp_path: Path) -> None:
         torch.serialization.set_crc32_options(False)
@@ -443,7 +443,7 @@ class TestAgainstTorch:
 
     def test_torch_reads_what_save_writes(self, torch: Any, tmp_path: Path) -> None:
         names = list(EXPECTED["dtypes.pt"])
-        source = adapter.open(str(FIXTURES / "dtypes.pt"))
+        source = torch_files.open(str(FIXTURES / "dtypes.pt"))
         tensors = [*source.tensors]
         first = tensors[0]
         tensors.append(
@@ -457,7 +457,7 @@ class TestAgainstTorch:
         ]
         path = tmp_path / "out.pt"
         with path.open("wb") as out:
-            adapter.save(out, tensors, {"from": "dlv"})
+            torch_files.save(out, tensors, {"from": "dlv"})
         source.close()
         for options in ({}, {"mmap": True}, {"weights_only": False}):
             loaded = torch.load(path, **{"weights_only": True, **options})

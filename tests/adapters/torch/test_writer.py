@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.torch import reader as torch
-from dlv.adapters.torch import reader as torch_writer
+from dlv.adapters.torch import reader as torch_files
 from dlv.errors import UsageError
 
 
@@ -24,7 +23,7 @@ def held(name: str, data: bytes, tied: str | None = None, dtype: str = "uint8") 
 
 def written(*tensors: Tensor, **metadata: str) -> bytes:
     out = io.BytesIO()
-    torch_writer.save(out, tensors, metadata)
+    torch_files.save(out, tensors, metadata)
     return out.getvalue()
 
 
@@ -60,7 +59,7 @@ def test_pickle_as_the_standard_library_reads_it() -> None:
 def test_integers() -> None:
     values = [0, 255, 256, 65536, (1 << 31) - 1, 1 << 31, (1 << 40) + 5, (1 << 63) - 1]
     for value in values:
-        assert pickle.loads(b"\x80\x02" + torch_writer._integer(value) + b".") == value
+        assert pickle.loads(b"\x80\x02" + torch_files._integer(value) + b".") == value
 
 
 def test_data_are_aligned() -> None:
@@ -93,7 +92,7 @@ def test_metadata_is_an_attribute() -> None:
 def test_a_tie_that_is_none_is_not_written_as_one(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     path.write_bytes(written(held("a", b"xyz"), held("b", b"xyzz", tied="a"), held("c", b"q", "d")))
-    checkpoint = torch.open(str(path))
+    checkpoint = torch_files.open(str(path))
     assert [(t.name, t.tied, bytes(t.read())) for t in checkpoint.tensors] == [
         ("a", None, b"xyz"),
         ("b", None, b"xyzz"),
@@ -115,11 +114,11 @@ def test_beyond_4_gib(tmp_path: Path) -> None:
     small = held("small", b"xyz")
     with path.open("wb") as out:
         big = Tensor("big", "uint8", (size,), size, lambda: bytes(size))
-        torch_writer.save(out, [big, small], {})
+        torch_files.save(out, [big, small], {})
     with zipfile.ZipFile(path) as file:
         assert file.getinfo("archive/data/0").file_size == size
         assert file.read("archive/data/1") == b"xyz"
-    checkpoint = torch.open(str(path))
+    checkpoint = torch_files.open(str(path))
     assert [t.nbytes for t in checkpoint.tensors] == [size, 3]
     assert bytes(checkpoint.tensors[1].read()) == b"xyz"
     checkpoint.close()

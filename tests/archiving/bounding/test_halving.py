@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dlv.adapters import network_json
-from dlv.archiving.bounding import run as halving
+from dlv.archiving.bounding import run as bounding
 from dlv.archiving.bounding.make import Made, Model, make_record
 from dlv.archiving.bounding.run import made_in_halves
 from dlv.network.program import program
@@ -38,7 +38,7 @@ def made_with(
     shelf: Shelf, model: Model, folder: Path, patch: pytest.MonkeyPatch, **changed: Any
 ) -> Made:
     for name, value in changed.items():
-        patch.setattr(halving, name, value)
+        patch.setattr(bounding, name, value)
     return made_in_halves(model, shelf.view, ROWS, folder, strict=True)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import dlv.archiving.reencode as reencode
 import dlv.disk.durable as durable
-import dlv.recovery.rebuild as rebuilding
+import dlv.recovery.rebuild as rebuild
 import dlv.repository.revisions as revisions
 import dlv.upkeep.check as check
 from dlv.archiving.archive import Archived
@@ -25,7 +25,7 @@ from dlv.archiving.bounding.view import View
 from dlv.archiving.reencode import Packing
 from dlv.canonical import matrix_hash
 from dlv.errors import UsageError
-from dlv.metadata import bounds
+from dlv.metadata import bounds as bounds_rows
 from dlv.network.bounds.ball import F64, REFERENCES
 from dlv.network.bounds.interval import Balls, certain
 from dlv.network.forward import Forward
@@ -294,8 +294,8 @@ def test_a_base_of_what_has_bounds_is_pinned(
     bounded(repository, "conv@2", calibration=rows)
     before, base = record(repository, "conv@2"), model(repository, "conv@1").hash("fc.weight")
     with repository.change("test") as change:
-        bounds.forget(change.db, [record(repository, "conv@1").hash])
-    assert base not in bounds.matrices_of_record(repository.database, before.hash)
+        bounds_rows.forget(change.db, [record(repository, "conv@1").hash])
+    assert base not in bounds_rows.matrices_of_record(repository.database, before.hash)
     assert base in pinned(repository.database, MatrixStore.of(repository))
     remove(repository, ["conv@1"], "Ada", force=True)
     archived(repository)
@@ -373,8 +373,8 @@ def test_a_record_of_other_encodings_does_not_count(
     outcome = bounded(repository, "conv@1", calibration=rows)
     assert [row.changed for row in outcome.versions] == [1]
     assert isinstance(found(repository, "conv@1"), Record)
-    assert bounds.stored(repository.database).count(before.hash) <= 1
-    assert len(bounds.stored(repository.database)) == 2
+    assert bounds_rows.stored(repository.database).count(before.hash) <= 1
+    assert len(bounds_rows.stored(repository.database)) == 2
     assert sound(repository)
 
 
@@ -382,7 +382,7 @@ def test_a_rebuild_finds_it(repository: Repository) -> None:
     before = record(repository, "conv@1"), record(repository, "mlp@1")
     repository.close()
     repository.database_file.unlink()
-    rebuilding.rebuild(repository)
+    rebuild.rebuild(repository)
     assert (record(repository, "conv@1"), record(repository, "mlp@1")) == before
     assert sound(repository)
 
@@ -433,7 +433,7 @@ def test_interrupted(
     report = check.check(repository)
     assert report.faults == []
     repository.close()
-    rebuilding.rebuild(repository)  # does not believe what was left half in
+    rebuild.rebuild(repository)  # does not believe what was left half in
     assert encodings(repository, "conv@2") == before
     bounded(repository, "conv@2", calibration=rows)
     assert isinstance(found(repository, "conv@2"), Record)
@@ -447,7 +447,7 @@ def test_interrupted(
 def doctored(repository: Repository, change: Callable[[Record], Record]) -> check.Report:
     """The report about a record of conv@1 that was changed, and is found."""
     old = record(repository, "conv@1")
-    made, told = change(old), bounds.matrices_of_record(repository.database, old.hash)
+    made, told = change(old), bounds_rows.matrices_of_record(repository.database, old.hash)
     with repository.writing(), View(MatrixStore.of(repository)) as view:
         matrices = made.hashes(told, view.encoding).values()
         write_bounds(repository, view, made, list(matrices), [old.hash], "Ada", "doctored")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import dlv.commands.shared.asking as watching
+import dlv.commands.shared.asking as asking
 from dlv.commands.shared.invocation import Invocation
 from dlv.training.ledger.progress import News
 from tests.views.test_trials import PROGRESS
@@ -35,13 +35,13 @@ def shown(monkeypatch: pytest.MonkeyPatch, workspace: Path) -> Any:
     """shown(tty=False, each=60.0, **options) -> (stdout, stderr) of two looks at a run."""
 
     def show(*, tty: bool = False, each: float = 60.0, **options: bool) -> tuple[str, str]:
-        monkeypatch.setattr(watching, "EACH", each)
+        monkeypatch.setattr(asking, "EACH", each)
         with monkeypatch.context() as patch:
             streams = Stream(tty), Stream(tty)
             for name, stream in zip(("stdout", "stderr"), streams, strict=True):
                 patch.setattr(sys, name, stream)
             call = Invocation(options, {"COLUMNS": "80", "TERM": "xterm"})
-            with watching.watching(call) as progress:
+            with asking.watching(call) as progress:
                 progress(FIRST)
                 progress(SECOND)
             return streams[0].getvalue(), streams[1].getvalue()

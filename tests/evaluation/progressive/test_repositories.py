@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 import dlv.archiving.bounding.run as bounding
 import dlv.versions.add as adding
-import dlv.versions.add as staging
 import dlv.versions.commit as committing
 from benchmarks.progressive.completions import Cells, Layout
 from dlv.adapters import network_json, safetensors
@@ -76,7 +75,7 @@ class Stored:
         with (self.folder / "w.safetensors").open("wb") as out:
             safetensors.save(out, held, {})
         files = ["w.safetensors", "network.json"]
-        adding.add(self.repository, self.folder, files, staging.Request())
+        adding.add(self.repository, self.folder, files, adding.Request())
         committing.commit(self.repository, committing.Request("m", "someone", "net"))
         rows = str(self.folder / "rows.npz")
         asked = bounding.Request(("net",), calibration=Asked(rows), author="someone")

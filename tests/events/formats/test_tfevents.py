@@ -19,8 +19,7 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c
 
 from dlv.errors import NotFound, StorageError
 from dlv.events.formats import tfevents
-from dlv.events.logs import batches as blocks
-from dlv.events.logs import gathering, migrate
+from dlv.events.logs import batches, gathering, migrate
 from dlv.events.logs.points import BlobPoint, Fault
 from tests.events.event_files import (
     Event,
@@ -101,14 +100,14 @@ def test_most_records_of_a_log_are_not_parsed_one_by_one(
 
     monkeypatch.setattr(gathering.Gathering, "add", counted)
     rows = []
-    run = blocks.Period.run
+    run = batches.Period.run
 
-    def repeated(self: blocks.Period, *given: Any) -> Any:
+    def repeated(self: batches.Period, *given: Any) -> Any:
         found = run(self, *given)
         rows.append(found[0])
         return found
 
-    monkeypatch.setattr(blocks.Period, "run", repeated)
+    monkeypatch.setattr(batches.Period, "run", repeated)
     made = [scalar(tag, step, step / 7) for step in range(400) for tag in "abcde"]
     found = read_bytes(tmp_path, framed([version(), *made]))
     assert [len(found.series[tag].points) for tag in "abcde"] == [400] * 5

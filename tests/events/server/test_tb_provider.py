@@ -15,7 +15,7 @@ from dlv.errors import UsageError
 from dlv.events.logs.points import SCALAR
 from dlv.events.provider.provider import Provider
 from dlv.events.server.tb_provider import data_provider
-from dlv.metadata import curve_writing as rows
+from dlv.metadata import curve_writing
 from tests.events import filled_store as fill
 
 context = pytest.importorskip("tensorboard.context")
@@ -131,10 +131,10 @@ def test_hyperparameters(ours: Any, store: CurveStore) -> None:
         "b": {"lr": 0.2, "name": "sgd", "warm": True},
     }
     with store.database.atomic():
-        key = rows.experiment(store.database, "")
+        key = curve_writing.experiment(store.database, "")
         for run, values in given.items():
-            found = rows.run(store.database, key, run)
-            rows.describe_run(store.database, found, "v" + run, 1.0, values)
+            found = curve_writing.run(store.database, key, run)
+            curve_writing.describe_run(store.database, found, "v" + run, 1.0, values)
     listed = ours.list_hyperparameters(CTX, experiment_ids=[""])
     kinds = types.HyperparameterDomainType
     assert listed.hyperparameters[0] == types.Hyperparameter(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dlv.network.likeness.alignment as scores
+import dlv.network.likeness.alignment as alignment
 from dlv.network.graph import Input, Network, Node
 from dlv.network.likeness.alignment import Near, Sequencer, counted, name_score
 from dlv.network.likeness.normal import Normal
@@ -106,7 +106,7 @@ def test_the_order_decides_between_equals() -> None:
 
 
 def test_a_long_stretch_is_compared_near_its_diagonal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scores, "MOST_CELLS", 2000)
+    monkeypatch.setattr(alignment, "MOST_CELLS", 2000)
     ops = ["RELU", "ACT", "DROPOUT"]
     before = [_node(f"a.{i}", ops[i % 3], i % 7 / 10) for i in range(200)]
     after = [_node(f"b.{i}", ops[i % 3], i % 7 / 10) for i in range(200)]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-import dlv.pas.deltas.predictors as products
+import dlv.pas.deltas.predictors as predictors
 from dlv.pas.deltas import lowrank
 from dlv.pas.deltas.lowrank import Pair, find_affine
 from dlv.pas.deltas.predictors import predictors_of
@@ -33,9 +33,9 @@ def test_parts_make_the_product(
         for shape in ((rows, rank), (rank, columns))
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(products, "SERIAL", serial)
-        patch.setattr(products, "_WIDTH", width)
-        assert np.array_equal(products.product(left, right), left @ right)
+        patch.setattr(predictors, "SERIAL", serial)
+        patch.setattr(predictors, "_WIDTH", width)
+        assert np.array_equal(predictors.product(left, right), left @ right)
 
 
 def test_no_part_is_large_enough_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,8 +47,8 @@ def test_no_part_is_large_enough_for_threads(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(np, "matmul", watched)
     for rows, rank, columns in ((170, 32, 384), (682, 64, 1536), (3, 64, 30_522), (5000, 1, 3)):
-        products.product(np.ones((rows, rank)), np.ones((rank, columns)))
-    assert max(seen) <= products.SERIAL
+        predictors.product(np.ones((rows, rank)), np.ones((rank, columns)))
+    assert max(seen) <= predictors.SERIAL
 
 
 SHAPE = (300, 400)

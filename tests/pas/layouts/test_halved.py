@@ -18,7 +18,7 @@ from dlv.pas import read
 from dlv.pas.deltas.difference import delta_cutter
 from dlv.pas.encode import encode_delta, encode_materialised
 from dlv.pas.floats import format_of
-from dlv.pas.layouts import fixed as halved
+from dlv.pas.layouts import fixed
 from dlv.pas.layouts.fixed import DTYPES, Fixed, Halved
 from dlv.pas.layouts.registry import bits_after, layout_of
 from dlv.pas.layouts.segments import Layout, element_bytes, join_matrix, split_matrix
@@ -288,5 +288,5 @@ def test_configs_of_other_keys_are_newer() -> None:
 
 
 def test_halves() -> None:
-    assert halved.halves(np.array([0x12, 0x34, 0x56], np.uint8)) == (b"\x13\x50", b"\x24\x60")
-    assert halved.doubled(b"\x13\x50", 3).tolist() == [1, 3, 5]
+    assert fixed.halves(np.array([0x12, 0x34, 0x56], np.uint8)) == (b"\x13\x50", b"\x24\x60")
+    assert fixed.doubled(b"\x13\x50", 3).tolist() == [1, 3, 5]

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import dlv.training.trainers.contract as contract
-import dlv.training.trainers.contract as python_trainer
 from dlv.errors import NotFound, UsageError
 from dlv.training.config import Config
 from dlv.training.trial_files import TrialFiles
@@ -53,7 +52,7 @@ def own(folder: Path, text: str, name: str = "own_code") -> Path:
 def test_the_function_must_be_there(tmp_path: Path) -> None:
     own(tmp_path, "def train(net, config, steps, ckpt, log): pass")
     with pytest.raises(NotFound, match="has no function `trane`") as caught:
-        python_trainer.function_trainer("own_code:trane", tmp_path)
+        contract.function_trainer("own_code:trane", tmp_path)
     assert caught.value.did_you_mean == ["train"]
 
 
@@ -94,7 +93,7 @@ def test_a_function_of_a_package(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "__init__.py").write_text("")
     own(folder, "def train(net, config, steps, ckpt, log): pass", "inner")
-    python_trainer.function_trainer("own_package.inner:train", tmp_path)
+    contract.function_trainer("own_package.inner:train", tmp_path)
 
 
 def test_what_it_imports_while_it_runs(tmp_path: Path) -> None:

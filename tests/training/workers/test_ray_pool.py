@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import dlv.training.workers.ray_pool as ray_pool
-import dlv.training.workers.ray_pool as ray_tasks
 from dlv.errors import UsageError
 from dlv.metadata.trials import Trials
 from dlv.training.ledger.ledger import LEASE, Claim, Ledger
@@ -66,7 +65,7 @@ def locally(place: Place, configs: list[dict[str, Any]]) -> tuple[Any, Any]:
 
 def test_the_keeper_answers_without_exceptions(place: Place) -> None:
     run = place.open_run(RATES[:1])
-    keeper = ray_tasks.Keeper(
+    keeper = ray_pool.Keeper(
         partial(Trials, place.repository.trials_path), place.repository.trials_folder
     )
     with place.store() as store:

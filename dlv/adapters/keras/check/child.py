@@ -17,7 +17,8 @@ import numpy as np
 
 import dlv.adapters.keras.check.bare as bare
 from dlv.adapters.engine_runs import numpy_outputs, onnxruntime_outputs
-from dlv.adapters.keras import files, h5
+from dlv.adapters.keras import files as keras_files
+from dlv.adapters.keras import h5 as keras_h5
 from dlv.adapters.keras.understood import Unsayable
 from dlv.errors import DlvError, require
 from dlv.kinds import Array
@@ -49,7 +50,7 @@ def main() -> None:
 
 def compared(path: Path, format_: str) -> dict[str, Any]:
     """The first difference, on either batch and by any engine; `compared` if there is none."""
-    opener = files if format_ == files.FORMAT else h5
+    opener = keras_files if format_ == keras_files.FORMAT else keras_h5
     opened = opener.open(str(path))
     try:
         network = opened.network
@@ -76,14 +77,15 @@ def compared(path: Path, format_: str) -> dict[str, Any]:
 def _keras_model(path: Path, format_: str) -> Any:
     """Built by Keras from settings of which dlv knows all, with the weights that Keras reads."""
     keras: Any = require("keras", "keras")
-    config = (files.configuration if format_ == files.FORMAT else h5.configuration)(str(path))
-    if format_ == files.FORMAT:
+    read = keras_files.configuration if format_ == keras_files.FORMAT else keras_h5.configuration
+    config = read(str(path))
+    if format_ == keras_files.FORMAT:
         model = keras.saving.deserialize_keras_object(
             bare.bare_configuration(config), safe_mode=True
         )
         with tempfile.TemporaryDirectory() as folder:
             weights = Path(folder, "model.weights.h5")
-            if files.unpack_weights(str(path), weights):
+            if keras_files.unpack_weights(str(path), weights):
                 model.load_weights(str(weights))
         return model
     legacy: Any = require("keras.src.legacy.saving.legacy_h5_format", "keras")
