@@ -217,7 +217,7 @@ def _committed(repository: Repository, label: str | None) -> Version | None:
 
 
 def _known(repository: Repository, rows: Sequence[tuple[Any, ...]]) -> dict[str, Version]:
-    cells = (cell for row in rows for value in row for cell in _each(value))
+    cells = (cell for row in rows for value in row for cell in _cells(value))
     wanted = list(dict.fromkeys(c.id for c in cells if c.derived is None))
     found: dict[str, Version] = {}
     for start in range(0, len(wanted), TOGETHER):
@@ -226,7 +226,7 @@ def _known(repository: Repository, rows: Sequence[tuple[Any, ...]]) -> dict[str,
     return found
 
 
-def _each(value: Any) -> Iterator[VersionCell]:
+def _cells(value: Any) -> Iterator[VersionCell]:
     for item in value if isinstance(value, (list, tuple)) else (value,):
         if isinstance(item, VersionCell):
             yield item

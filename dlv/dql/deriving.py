@@ -63,8 +63,8 @@ class Task:
 class NothingFits(UsageError):
     """An action has no place in a network."""
 
-    def __init__(self, what: str, wanted: Nodes) -> None:
-        super().__init__(what)
+    def __init__(self, message: str, wanted: Nodes) -> None:
+        super().__init__(message)
         self.wanted = wanted
 
 
@@ -76,7 +76,7 @@ def find_tasks(layers: Layers, changes: Sequence[Change], chosen: Sequence[Chose
 def do_tasks(editor: Editor, given: Iterable[Task]) -> None:
     """Do all of it."""
     gone: dict[str, str] = {}
-    made: dict[str, str] = {}
+    new_names: dict[str, str] = {}
     for tasks in _together(given):
         task = tasks[0]
         for place in task.places:
@@ -87,18 +87,18 @@ def do_tasks(editor: Editor, given: Iterable[Task]) -> None:
                         why=f"`{gone[name]}` took it away",
                         hint="name a node in one action only, or let the other one come first",
                     )
-            _do(editor, tasks, place, made)
+            _do(editor, tasks, place, new_names)
             for name in editor.wiring.gone:
                 gone.setdefault(name, task.text)
 
 
-def _together(given: Iterable[Task]) -> list[list[Task]]:
+def _together(tasks: Iterable[Task]) -> list[list[Task]]:
     """Attributes of the same nodes that are set one after the other are set at once.
 
     A variant may need attributes that the one before does not know.
     """
     found: list[list[Task]] = []
-    for task in given:
+    for task in tasks:
         last = found[-1] if found else []
         if (
             last
@@ -175,7 +175,7 @@ def refuse_unmatched(wanted: Nodes) -> list[Match]:
 # Actions done
 
 
-def _do(editor: Editor, tasks: Sequence[Task], place: Place, made: dict[str, str]) -> None:
+def _do(editor: Editor, tasks: Sequence[Task], place: Place, new_names: dict[str, str]) -> None:
     task = tasks[0]
     change = task.change
     if isinstance(change, Set):
@@ -189,7 +189,7 @@ def _do(editor: Editor, tasks: Sequence[Task], place: Place, made: dict[str, str
         else:
             editor.delete_edge(place.node, place.other)
     else:
-        given = _templates(editor, task, place, made)
+        given = _templates(editor, task, place, new_names)
         if isinstance(change, Replace):
             names = editor.replace(place.node, given)
         elif change.before:
@@ -197,15 +197,17 @@ def _do(editor: Editor, tasks: Sequence[Task], place: Place, made: dict[str, str
         else:
             names = editor.insert(place.node, given, to=place.other)
         where = f"that of `{task.text}` at `{place}`"
-        made.update(dict.fromkeys(names, where))
+        new_names.update(dict.fromkeys(names, where))
 
 
-def _templates(editor: Editor, task: Task, place: Place, made: Mapping[str, str]) -> list[Template]:
+def _templates(
+    editor: Editor, task: Task, place: Place, new_names: Mapping[str, str]
+) -> list[Template]:
     """What is to be made; Conflict names who else is called so."""
     change = task.change
     assert isinstance(change, (Insert, Replace))
     found = []
-    taken = dict(made)
+    taken = dict(new_names)
     for making in change.makings:
         name = None if making.name is None else filled(making.name, place.captures or {})
         words = [word for word in (making.variant, name) if word is not None]
@@ -553,31 +555,31 @@ class _Result:
         more = f" (and {len(others)} more could not be made)" if others else ""
         _raise(error, first.origin, more)
 
-    def take(self, origin: Origin, words: str, made: Derived | DlvError) -> None:
-        if isinstance(made, DlvError):
-            self._drop(origin, words, made)
+    def take(self, origin: Origin, words: str, result: Derived | DlvError) -> None:
+        if isinstance(result, DlvError):
+            self._drop(origin, words, result)
             return
-        known = self.models.get(made.network.id)
+        known = self.models.get(result.network.id)
         if known is not None:
             if origin.label not in known.origins:
                 origins = (*known.origins, origin.label)
                 self.models[known.id] = replace(known, origins=origins)
             return
-        plan = self._plan(origin, made)
-        problems = verify(made.network, beginning(plan) or None)
+        plan = self._plan(origin, result)
+        problems = verify(result.network, beginning(plan) or None)
         faults = [problem for problem in problems if problem.severity == "error"]
         if faults:
             self._drop(origin, words, _unsound(faults))
             return
         # Tensors that no node uses, such as counters, came with the source.
         told = tuple(problem for problem in problems if problem.rule != "extra")
-        self.models[made.network.id] = Model(
-            *(made.network, (origin.label,), origin.version, made.edits, told, plan)
+        self.models[result.network.id] = Model(
+            *(result.network, (origin.label,), origin.version, result.edits, told, plan)
         )
 
-    def _plan(self, origin: Origin, made: Derived) -> Plan | None:
+    def _plan(self, origin: Origin, derived: Derived) -> Plan | None:
         try:
-            return origin.plan(made.network)
+            return origin.plan(derived.network)
         except UsageError as error:
             self.warnings.append(f"{origin.label}: the new weights are not known: {error.message}")
             return None

@@ -287,10 +287,10 @@ def caught(pattern: Any, text: str) -> dict[int, str] | None:
     return None if hit is None else dict(enumerate((each or "" for each in hit.groups()), 1))
 
 
-def _shared(one: Sequence[Step], other: Sequence[Step]) -> int:
+def _shared(first: Sequence[Step], second: Sequence[Step]) -> int:
     """How many steps two ways have in common."""
     count = 0
-    for a, b in zip(one, other, strict=False):
+    for a, b in zip(first, second, strict=False):
         if a != b:
             break
         count += 1

@@ -36,7 +36,9 @@ class Calls:
         """A name stays what it is: SQLite changes none while a statement runs."""
         for name, function in functions.items():
             if name not in self._known:
-                connection.create_function(name, -1, self._told(function), deterministic=True)
+                connection.create_function(
+                    name, -1, self._remembering_errors(function), deterministic=True
+                )
                 self._known[name] = function
         for name, made in aggregates.items():
             if name not in self._known:
@@ -59,7 +61,7 @@ class Calls:
             return KeyboardInterrupt()
         return found
 
-    def _told(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _remembering_errors(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def called(*given: Any) -> Any:
             try:
                 return function(*given)
@@ -69,12 +71,12 @@ class Calls:
 
         return called
 
-    def _aggregate(self, made: Callable[[], Any]) -> Any:
-        told = self._told
+    def _aggregate(self, make: Callable[[], Any]) -> Any:
+        told = self._remembering_errors
 
         class Aggregate:
             def __init__(self) -> None:
-                aggregate = told(made)()
+                aggregate = told(make)()
                 self.step = told(aggregate.step)
                 self.finalize = told(aggregate.finalize)
 
@@ -286,9 +288,9 @@ class Database:
         columns = [row[1] for row in self.rows(f"PRAGMA table_info({name})")]
         return columns, self.rows(f"SELECT {', '.join(columns)} FROM {name}")
 
-    def fill_table(self, name: str, found: tuple[list[str], list[Row]]) -> None:
+    def fill_table(self, name: str, content: tuple[list[str], list[Row]]) -> None:
         """What `table` gave, put into another catalogue."""
-        columns, rows = found
+        columns, rows = content
         places = ", ".join("?" * len(columns))
         self.many(f"INSERT OR REPLACE INTO {name}({', '.join(columns)}) VALUES ({places})", rows)
 

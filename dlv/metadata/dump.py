@@ -86,10 +86,10 @@ def content(db: Database) -> dict[str, list[Row]]:
     return {name: sorted(db.rows(sql), key=repr) for name, sql in CONTENT.items()}
 
 
-def differences(found: Database, expected: Database) -> Iterator[tuple[str, Row, str]]:
-    """(table, row, "missing" or "not backed by any file") wherever `found` is not `expected`."""
+def differences(db: Database, expected: Database) -> Iterator[tuple[str, Row, str]]:
+    """(table, row, "missing" or "not backed by any file") wherever `db` is not `expected`."""
     for name, sql in CONTENT.items():  # a table at a time: some are large
-        have, want = set(found.rows(sql)), set(expected.rows(sql))
+        have, want = set(db.rows(sql)), set(expected.rows(sql))
         for row in sorted(want - have, key=repr):
             yield name, row, "missing"
         for row in sorted(have - want, key=repr):

@@ -50,12 +50,12 @@ class PackIndex:
             (kind, name),
         )
 
-    def _pieces(self, name: str, rest: str, parameters: Sequence[object]) -> list[Piece]:
+    def _pieces(self, name: str, clauses: str, parameters: Sequence[object]) -> list[Piece]:
         rows = self.db.rows(
             "SELECT pack.hash, chunk.kind, chunk.plane, chunk.offset, chunk.length, chunk.raw,"
             " chunk.blake3, chunk.codec, member.at, member.start, member.n FROM member"
             " JOIN chunk ON chunk.id = member.chunk_id JOIN pack ON pack.id = chunk.pack_id"
-            f" {rest} ORDER BY pack.id, chunk.offset, member.pos",
+            f" {clauses} ORDER BY pack.id, chunk.offset, member.pos",
             parameters,
         )
         return [

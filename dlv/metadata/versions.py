@@ -171,7 +171,7 @@ _SELECT = (
 )
 
 
-def _read(db: Database, rest: str = "", parameters: Sequence[object] = ()) -> list[Version]:
+def _read(db: Database, clauses: str = "", parameters: Sequence[object] = ()) -> list[Version]:
     return [
         Version(
             *(key, digest, name, number, time_of(created), author, message, framework),
@@ -180,19 +180,19 @@ def _read(db: Database, rest: str = "", parameters: Sequence[object] = ()) -> li
             tuple((base, kind) for base, kind in json.loads(parents)),
             scheme,
         )
-        for row in db.rows(f"{_SELECT} {rest}", parameters)
+        for row in db.rows(f"{_SELECT} {clauses}", parameters)
         for key, digest, name, number, created, author, message in [row[:7]]
         for framework, dirty, state, network, labels, parents, scheme in [row[7:]]
     ]
 
 
-def _one(db: Database, rest: str, parameters: Sequence[object]) -> Version | None:
-    found = _read(db, rest, parameters)
+def _first(db: Database, clauses: str, parameters: Sequence[object]) -> Version | None:
+    found = _read(db, clauses, parameters)
     return found[0] if found else None
 
 
 def by_id(db: Database, digest: str) -> Version | None:
-    return _one(db, "WHERE version.hash = ?", (digest,))
+    return _first(db, "WHERE version.hash = ?", (digest,))
 
 
 def by_ids(db: Database, digests: Iterable[str]) -> dict[str, Version]:
@@ -215,11 +215,11 @@ def by_prefix(db: Database, prefix: str) -> list[Version]:
 
 
 def by_number(db: Database, name: str, number: int) -> Version | None:
-    return _one(db, "WHERE version.name = ? AND number = ?", (name, number))
+    return _first(db, "WHERE version.name = ? AND number = ?", (name, number))
 
 
 def latest(db: Database, name: str) -> Version | None:
-    return _one(
+    return _first(
         db,
         "WHERE version.name = ? AND state = 'live' ORDER BY number DESC LIMIT 1",
         (name,),
@@ -227,7 +227,7 @@ def latest(db: Database, name: str) -> Version | None:
 
 
 def by_tag(db: Database, tag: str) -> Version | None:
-    return _one(db, "WHERE version.id = (SELECT version_id FROM tag WHERE tag.name = ?)", (tag,))
+    return _first(db, "WHERE version.id = (SELECT version_id FROM tag WHERE tag.name = ?)", (tag,))
 
 
 def all_versions(db: Database, states: Iterable[str] = ("live", "recovered")) -> list[Version]:
@@ -283,7 +283,7 @@ def is_name(db: Database, name: str) -> bool:
 def tags(db: Database) -> list[tuple[str, Version]]:
     found = []
     for name, key in db.rows("SELECT name, version_id FROM tag ORDER BY name"):
-        version = _one(db, "WHERE version.id = ?", (key,))
+        version = _first(db, "WHERE version.id = ?", (key,))
         if version is not None:
             found.append((str(name), version))
     return found

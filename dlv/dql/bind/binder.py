@@ -290,13 +290,15 @@ class Binder:
             hint=None if words or hint is None else hint.format(said=said),
         )
 
-    def expect_constant(self, part: ast.Part, value: Any, said: str, kinds: frozenset[str]) -> None:
+    def expect_constant(
+        self, part: ast.Part, value: Any, attribute: str, kinds: frozenset[str]
+    ) -> None:
         """A fault unless a constant may stand beside an attribute, which holds these kinds."""
         kind = kind_of(value)
         if kind not in kinds:
             held = " or ".join(sorted(WORDS[each] for each in kinds))
             raise self.fault(
-                part.span, f"{said} is {held}, and {self.short(part)} is {WORDS[kind]}"
+                part.span, f"{attribute} is {held}, and {self.short(part)} is {WORDS[kind]}"
             )
 
     def is_kind(self, scalar: Scalar, *kinds: str) -> bool:

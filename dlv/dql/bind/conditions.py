@@ -155,29 +155,29 @@ def _compared(
 
 
 def _beside_nodes(
-    binder: Binder, left: NodeAttribute, right: Thing, said: ast.Part, other: ast.Part
+    binder: Binder, left: NodeAttribute, right: Thing, attribute: ast.Part, other: ast.Part
 ) -> Constant:
     """What attributes of nodes are compared with: constants of the right kind."""
     if not isinstance(right, Scalar) or not isinstance(right.value, Constant):
         raise binder.fault(
             other.span,
-            f"{binder.short(said)} is an attribute of nodes, which is compared with constants",
+            f"{binder.short(attribute)} is an attribute of nodes, which is compared with constants",
             why=f"{binder.short(other)} is none",
         )
-    check_attribute(binder, left, right.value.value, said, other)
+    check_attribute(binder, left, right.value.value, attribute, other)
     return right.value
 
 
 def check_attribute(
-    binder: Binder, left: NodeAttribute, value: Any, said: ast.Part, other: ast.Part
+    binder: Binder, left: NodeAttribute, value: Any, attribute: ast.Part, other: ast.Part
 ) -> None:
     if value is None:
-        raise _beside_null(binder, said, other)
-    binder.expect_constant(other, value, binder.short(said), left.kinds)
+        raise _beside_null(binder, attribute, other)
+    binder.expect_constant(other, value, binder.short(attribute), left.kinds)
 
 
-def _beside_null(binder: Binder, said: ast.Part, other: ast.Part) -> Exception:
-    return binder.fault(other.span, "nothing equals null", hint=f"{binder.short(said)} is null")
+def _beside_null(binder: Binder, tested: ast.Part, other: ast.Part) -> Exception:
+    return binder.fault(other.span, "nothing equals null", hint=f"{binder.short(tested)} is null")
 
 
 def beside_several(
@@ -237,30 +237,30 @@ def _versions(
 def these(binder: Binder, whose: str, wanted: Sequence[tuple[Any, Value]]) -> Is:
     """One of these versions, which are named by texts."""
 
-    def version_id(one: tuple[Any, Value]) -> str:
-        part, value = one
+    def version_id(named: tuple[Any, Value]) -> str:
+        part, value = named
         assert isinstance(value, Constant)
         return constants.reference(binder, part, constants.texts(binder, part, value.value))
 
     return Is(whose, tuple(dict.fromkeys(binder.all(version_id, wanted))))
 
 
-def is_id(found: Scalar) -> bool:
-    return isinstance(found.value, Column) and found.value.name == "id"
+def is_id(scalar: Scalar) -> bool:
+    return isinstance(scalar.value, Column) and scalar.value.name == "id"
 
 
-def _is_source(found: Scalar) -> bool:
-    return isinstance(found.value, Column) and found.value.name == "source"
+def _is_source(scalar: Scalar) -> bool:
+    return isinstance(scalar.value, Column) and scalar.value.name == "source"
 
 
 def alike(
     binder: Binder,
     part: ast.Part,
-    found: tuple[Scalar, Scalar],
+    sides: tuple[Scalar, Scalar],
     written: tuple[ast.Part, ast.Part],
 ) -> tuple[Scalar, Scalar]:
     """The two sides, texts of times read; a fault if they can never be of one kind."""
-    one, two = found
+    one, two = sides
     for side, said, other in ((one, written[1], written[0]), (two, written[0], written[1])):
         if side.constant and side.kind == NULL:
             raise _beside_null(binder, said, other)

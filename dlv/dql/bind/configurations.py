@@ -158,8 +158,8 @@ def _plainly(path: ast.Path) -> Key:
     )
 
 
-def _file(binder: Binder, part: ast.Action, made: Configuration) -> ConfigFile:
-    if made.file != Configuration().file:
+def _file(binder: Binder, part: ast.Action, configuration: Configuration) -> ConfigFile:
+    if configuration.file != Configuration().file:
         raise binder.fault(part.span, "there are two configuration files")
     value: Any = part.value
     if isinstance(value, ast.Parameter):
@@ -584,28 +584,29 @@ class _Values:
         )
 
 
-def _range(given: dict[str, Any]) -> list[float]:
+def _range(arguments: dict[str, Any]) -> list[float]:
     """As in Python: without the end."""
     low, high, step = (
-        Decimal(repr(each)) for each in (given["low"], given["high"], given.get("step") or 1.0)
+        Decimal(repr(each))
+        for each in (arguments["low"], arguments["high"], arguments.get("step") or 1.0)
     )
     count = max(0, math.ceil((high - low) / step))
     return [float(low + place * step) for place in range(min(count, MOST_VALUES + 1))]
 
 
-def _linspace(given: dict[str, Any]) -> list[float]:
-    return [float(each) for each in _spread(given)]
+def _linspace(arguments: dict[str, Any]) -> list[float]:
+    return [float(each) for each in _spread(arguments)]
 
 
-def _logspace(given: dict[str, Any]) -> list[float]:
-    if max(abs(given["low"]), abs(given["high"])) > 308:
+def _logspace(arguments: dict[str, Any]) -> list[float]:
+    if max(abs(arguments["low"]), abs(arguments["high"])) > 308:
         return [math.inf]
-    return [float(_EXACT.power(Decimal(10), each)) for each in _spread(given)]
+    return [float(_EXACT.power(Decimal(10), each)) for each in _spread(arguments)]
 
 
-def _spread(given: dict[str, Any]) -> list[Decimal]:
-    low, high = Decimal(repr(given["low"])), Decimal(repr(given["high"]))
-    n = given["n"]
+def _spread(arguments: dict[str, Any]) -> list[Decimal]:
+    low, high = Decimal(repr(arguments["low"])), Decimal(repr(arguments["high"]))
+    n = arguments["n"]
     if n == 1:
         return [low]
     return [_EXACT.divide(low * (n - 1 - at) + high * at, Decimal(n - 1)) for at in range(n)]

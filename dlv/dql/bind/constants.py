@@ -161,16 +161,16 @@ def scalar(binder: Binder, part: Any) -> Scalar:
     return constant(plain(binder, part))
 
 
-def whole(binder: Binder, given: int | ast.Parameter | None, clause: str) -> int | None:
+def whole(binder: Binder, number: int | ast.Parameter | None, clause: str) -> int | None:
     """The number of `limit` and `offset`."""
-    if not isinstance(given, ast.Parameter):
-        return given
-    value = binder.parameter(given)
+    if not isinstance(number, ast.Parameter):
+        return number
+    value = binder.parameter(number)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
         raise binder.fault(
-            given.span,
-            f"{clause} takes a whole number, and ${given.name} is {value!r}",
-            hint=f"-P {given.name}=10",
+            number.span,
+            f"{clause} takes a whole number, and ${number.name} is {value!r}",
+            hint=f"-P {number.name}=10",
         )
     return value
 

@@ -264,12 +264,12 @@ class Work:
         numbers = all(type(each) in (int, float) for each in values)
         return tuple(dict.fromkeys(values)) if numbers else values
 
-    def _check(self, found: NodeAttribute, value: Any, part: ast.Part) -> None:
+    def _check(self, attribute: NodeAttribute, value: Any, part: ast.Part) -> None:
         if value is not None:
-            self.binder.expect_constant(part, value, f"`{found.name}`", found.kinds)
-        if found.name != "variant":
+            self.binder.expect_constant(part, value, f"`{attribute.name}`", attribute.kinds)
+        if attribute.name != "variant":
             return
-        op = paths.operation(found.nodes)
+        op = paths.operation(attribute.nodes)
         known = [v for each in OPS.values() if op in (None, each.name) for v in each.variants]
         if not isinstance(value, str) or value.upper() not in known:
             raise self.binder.fault(

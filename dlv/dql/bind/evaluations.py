@@ -171,8 +171,8 @@ def _varied(
     return found
 
 
-def _check_circle(binder: Binder, part: ast.Evaluate, found: Sequence[Varied]) -> None:
-    dimensions = [Dimension(each.keys, Choices(()), reads=each.reads) for each in found]
+def _check_circle(binder: Binder, part: ast.Evaluate, varied_keys: Sequence[Varied]) -> None:
+    dimensions = [Dimension(each.keys, Choices(()), reads=each.reads) for each in varied_keys]
     try:
         ordered(dimensions)
     except Circular as error:

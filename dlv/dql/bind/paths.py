@@ -84,16 +84,16 @@ def thing(binder: Binder, path: ast.Path) -> Thing:
     )
 
 
-def _named(binder: Binder, whose: Variable, kind: str, rest: Sequence[ast.Trailer]) -> Thing:
+def _named(binder: Binder, whose: Variable, kind: str, trailers: Sequence[ast.Trailer]) -> Thing:
     """`m.nodes["x"]`, `m.metrics["x"]`, `m.hparams["x"]`: said outright."""
-    first = rest[0]
+    first = trailers[0]
     assert isinstance(first, ast.Selector)
     if kind == "nodes":
-        return walk(binder, start(binder, whose, first), rest[1:])
+        return walk(binder, start(binder, whose, first), trailers[1:])
     if kind == "metrics":
-        return metric(binder, whose, first, rest[1:])
-    if rest[1:]:
-        raise binder.fault(rest[1].span, "nothing can follow a hyperparameter")
+        return metric(binder, whose, first, trailers[1:])
+    if trailers[1:]:
+        raise binder.fault(trailers[1].span, "nothing can follow a hyperparameter")
     key = first.text
     if not binder.known.has_hyperparameter(key):
         raise _unknown(binder, whose, key, first.span)
@@ -141,7 +141,7 @@ def _unknown(binder: Binder, whose: Variable, key: str, span: ast.Span) -> Excep
 
 
 def metric(
-    binder: Binder, whose: Variable, selector: ast.Selector, rest: Sequence[ast.Trailer] = ()
+    binder: Binder, whose: Variable, selector: ast.Selector, trailers: Sequence[ast.Trailer] = ()
 ) -> Scalar:
     """A figure of a series, the last value where nothing is said."""
     name = selector.text
@@ -153,12 +153,12 @@ def metric(
             did_you_mean=[] if selector.regular else nearest(name, binder.known.series),
             hint=f'there are nodes of that name: {whose.name}.nodes["{name}"]' if layers else None,
         )
-    if not rest:
+    if not trailers:
         return Scalar(Metric(whose.unique, name, "last"), NUMBER)
-    first = rest[0]
+    first = trailers[0]
     word = first.name.lower() if isinstance(first, (ast.Attribute, ast.Method)) else ""
     if isinstance(first, ast.Method) and word == "at":
-        _end(binder, rest[1:])
+        _end(binder, trailers[1:])
         return Scalar(MetricAt(whose.unique, name, _step(binder, first)), NUMBER)
     if not isinstance(first, ast.Attribute) or word not in FIGURES:
         raise binder.fault(
@@ -167,9 +167,9 @@ def metric(
             why=f"known are {', '.join(FIGURES)} and at(step)",
             did_you_mean=nearest(word, [*FIGURES, "at"]),
         )
-    if len(rest) > 1:
-        second = rest[1]
-        _end(binder, rest[2:])
+    if len(trailers) > 1:
+        second = trailers[1]
+        _end(binder, trailers[2:])
         if word in _STEPPED and isinstance(second, ast.Attribute) and second.name.lower() == "step":
             return Scalar(Metric(whose.unique, name, _STEPPED[word]), NUMBER)
         raise binder.fault(
@@ -190,9 +190,9 @@ def _step(binder: Binder, method: ast.Method) -> int:
     return value
 
 
-def _end(binder: Binder, rest: Sequence[ast.Trailer]) -> None:
-    if rest:
-        raise binder.fault(rest[0].span, "nothing can follow a value")
+def _end(binder: Binder, trailers: Sequence[ast.Trailer]) -> None:
+    if trailers:
+        raise binder.fault(trailers[0].span, "nothing can follow a value")
 
 
 # Nodes
@@ -226,9 +226,9 @@ def _check_layer(binder: Binder, name: str) -> None:
     binder.warn(f'no network has a node called "{name}"{meant}')
 
 
-def walk(binder: Binder, nodes: Nodes, rest: Sequence[ast.Trailer]) -> Thing:
+def walk(binder: Binder, nodes: Nodes, trailers: Sequence[ast.Trailer]) -> Thing:
     """From one set of nodes to the next, up to an attribute or a count of them."""
-    for place, trailer in enumerate(rest):
+    for place, trailer in enumerate(trailers):
         if isinstance(trailer, (ast.Selector, ast.TypeSelector)):
             nodes = replace(nodes, steps=(*nodes.steps, nodal(binder, trailer)))
         elif isinstance(trailer, ast.Index):
@@ -242,7 +242,7 @@ def walk(binder: Binder, nodes: Nodes, rest: Sequence[ast.Trailer]) -> Thing:
                 did_you_mean=nearest(trailer.name, [*HOPS, "count"]),
             )
         else:
-            _end(binder, rest[place + 1 :])
+            _end(binder, trailers[place + 1 :])
             if trailer.name.lower() == "count":
                 return Scalar(NodeCount(nodes), NUMBER)
             return _of_nodes(binder, nodes, trailer)

@@ -405,11 +405,11 @@ def _body(binder: Binder, body: ast.Body) -> Result:
     if isinstance(body, ast.SetOperation):
         return _combined(binder, body)
     if isinstance(body, ast.Derived):
-        return _made(binder, body)
+        return _derived(binder, body)
     return bind_query(binder, ast.Query(body, span=body.span))
 
 
-def _made(binder: Binder, part: ast.Derived) -> Result:
+def _derived(binder: Binder, part: ast.Derived) -> Result:
     """A slice or construct whose networks are asked for like versions."""
     batch = derivations.derivation(binder, part, nested=True)
     unique = binder.new_variable(part.name)
@@ -433,9 +433,9 @@ def _combined(binder: Binder, body: ast.SetOperation) -> Result:
     return whole
 
 
-def _plain(found: Query) -> relations.Body:
+def _plain(query: Query) -> relations.Body:
     """A query that says no more than its body."""
-    return found.body if found == Query(found.body) else found
+    return query.body if query == Query(query.body) else query
 
 
 def _check_columns(
@@ -510,9 +510,9 @@ def _asked_again(binder: Binder, part: ast.Query, result: Result) -> Result:
     return replace(result, query=Query(select, order))
 
 
-def _repeats(found: Query) -> bool:
+def _repeats(query: Query) -> bool:
     """Whether a version may come more than once, which it cannot as a source."""
-    body: relations.Body = found
+    body: relations.Body = query
     while isinstance(body, Query):
         body = body.body
     if isinstance(body, Combined):

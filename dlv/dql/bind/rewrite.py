@@ -66,11 +66,11 @@ def _merged(part: Any) -> Any:
     return replace(part, where=_all(found)) if opened else part
 
 
-def _plain(of: Any) -> Select | None:
+def _plain(query: Any) -> Select | None:
     """A query that gives each version of one range, under conditions, once."""
-    if not isinstance(of, Query) or of.limit is not None or of.offset is not None:
+    if not isinstance(query, Query) or query.limit is not None or query.offset is not None:
         return None
-    body = of.body
+    body = query.body
     if isinstance(body, Query):
         return _plain(body)
     if not isinstance(body, Select) or body.group_by or body.having is not None:

@@ -101,10 +101,10 @@ def numbers(text: str) -> list[int]:
 def put_in(text: str, captures: Captures) -> str:
     """The selector with these texts in it, each sign of which stands for itself."""
 
-    def put(found: re.Match[str]) -> str:
-        if not found[1]:
-            return found[0]
-        return re.sub(r"([][\\*?()!,-])", r"\\\1", captures[int(found[1])])
+    def put(match: re.Match[str]) -> str:
+        if not match[1]:
+            return match[0]
+        return re.sub(r"([][\\*?()!,-])", r"\\\1", captures[int(match[1])])
 
     return _PUT.sub(put, text)
 

@@ -189,9 +189,9 @@ def shown(binder: Binder, part: ast.Expression, *, column: bool = True) -> tuple
     return one.value, one.kind
 
 
-def _selected(binder: Binder, found: Selected) -> tuple[Value, str]:
+def _selected(binder: Binder, selected: Selected) -> tuple[Value, str]:
     """`m["x"]` as a column: the metric, else the names of the nodes."""
-    selector, whose = found.selector, found.variable
+    selector, whose = selected.selector, selected.variable
     name = selector.text
     series = not selector.regular and binder.known.has_series(name)
     if series and binder.known.has_layer(name):

@@ -124,12 +124,12 @@ def literal(name: str) -> str:
     return re.sub(r"([\\*?\[\]()])", r"\\\1", name)
 
 
-def values_of(varied: Varied, found: Iterable[Sequence[Any]]) -> list[Row]:
+def values_of(varied: Varied, rows: Iterable[Sequence[Any]]) -> list[Row]:
     """The rows of a query as values that the keys may have; null is none."""
     domain = varied.domain
     assert isinstance(domain, Rows)
     made: list[Row] = []
-    for row in found:
+    for row in rows:
         if any(value is None for value in row):
             continue
         values = []
@@ -149,9 +149,9 @@ def values_of(varied: Varied, found: Iterable[Sequence[Any]]) -> list[Row]:
     return made
 
 
-def resolved(work: Evaluation, network: Network, made: Space, point: Point) -> Variation:
+def resolved(work: Evaluation, network: Network, space: Space, point: Point) -> Variation:
     """The configuration of a point; UsageError says of which."""
-    settings = made.settings(point)
+    settings = space.settings(point)
     given = [Setting(key, value) for key, value in (*work.settings, *settings)]
     try:
         config = configs.resolve(work.config.table, given, network)
@@ -165,7 +165,7 @@ def resolved(work: Evaluation, network: Network, made: Space, point: Point) -> V
     return Variation(point, config, {said(key): value for key, value in settings})
 
 
-def described(varied: Varied, made: Space | None = None) -> tuple[str, int | None]:
+def described(varied: Varied, space: Space | None = None) -> tuple[str, int | None]:
     """A dimension in words, and how many values it has, as far as that is known."""
     domain: Domain | Rows | Automatic = varied.domain
     if isinstance(domain, Automatic):
@@ -175,10 +175,10 @@ def described(varied: Varied, made: Space | None = None) -> tuple[str, int | Non
         return varied.said, len(domain.rows)
     if isinstance(domain, Whole):
         return varied.said, domain.high - domain.low + 1
-    if isinstance(domain, Uniform) or made is None:
+    if isinstance(domain, Uniform) or space is None:
         return varied.said, None
     return varied.said, next(
-        (each.count for each in made.dimensions if each.keys == varied.keys), None
+        (each.count for each in space.dimensions if each.keys == varied.keys), None
     )
 
 

@@ -76,10 +76,10 @@ def words(tables: Tables, text: str, states: list[int]) -> Iterator[Token]:
             yield Token(str(sign.lastgroup), start, at)
 
 
-def _length(tables: Tables, text: str, at: int) -> int:
+def _length(tables: Tables, text: str, start: int) -> int:
     """Of the word that stands where none like it may; a sign that is no word at all is one."""
-    found = tables.everything.match(text, at)
-    return 1 if found is None else found.end() - at
+    found = tables.everything.match(text, start)
+    return 1 if found is None else found.end() - start
 
 
 def tree(tables: Tables, text: str) -> Part:
@@ -262,15 +262,15 @@ def _refused(known: Tables, text: str) -> Refused:
         kind, start, end = found.taken[-1]
         before = _accepted(found.without_last())
         previous = Word(text[start:end], start, end - start, kind == "NAME", before)
-    every = frozenset(_said(known, name) for name in (*known.written, *_KINDS))
+    every = frozenset(_terminal_words(known, name) for name in (*known.written, *_KINDS))
     return Refused(fault, _accepted(found), previous, every)
 
 
-def _accepted(found: Way) -> frozenset[str]:
-    return frozenset(_said(found.tables, name) for name in found.accepted())
+def _accepted(way: Way) -> frozenset[str]:
+    return frozenset(_terminal_words(way.tables, name) for name in way.accepted())
 
 
-def _said(known: Tables, name: str) -> str:
+def _terminal_words(known: Tables, name: str) -> str:
     """A terminal as a person writes it."""
     return _KINDS.get(name) or known.written[name]
 

@@ -71,7 +71,7 @@ class Tables:
         letter = _LETTER.match(sign) is not None
         found = self._of_state.get((state, letter))
         if found is None:
-            found = self._of_state[state, letter] = self._made(
+            found = self._of_state[state, letter] = self._scanner_of(
                 self.ignored.union(filter(str.isupper, self.actions[state])), letter
             )
         return found
@@ -79,9 +79,9 @@ class Tables:
     @property
     def everything(self) -> re.Pattern[str]:
         """Finds any word, wherever it may stand."""
-        return self._made(frozenset(self._patterns), True)
+        return self._scanner_of(frozenset(self._patterns), True)
 
-    def _made(self, names: frozenset[str], letter: bool) -> re.Pattern[str]:
+    def _scanner_of(self, names: frozenset[str], letter: bool) -> re.Pattern[str]:
         if not letter:  # no keyword begins with anything else
             names = names.difference(self.keywords.values())
         if names not in self._scanners:
@@ -109,7 +109,7 @@ def tables(cache_folder: Path | None) -> Tables:
 
     made = make_tables(text)
     if path is not None:
-        _keep(path, made)
+        _write(path, made)
     return Tables(made)
 
 
@@ -134,17 +134,17 @@ def read(path: Path) -> dict[str, Any] | None:
     return document
 
 
-def _own(found: os.stat_result) -> bool:
+def _own(status: os.stat_result) -> bool:
     if not hasattr(os, "getuid"):
         return True
-    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-def _keep(path: Path, made: Mapping[str, Any]) -> None:
+def _write(path: Path, document: Mapping[str, Any]) -> None:
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        content = json.dumps(made, separators=(",", ":")).encode()
+        content = json.dumps(document, separators=(",", ":")).encode()
         fresh.write_bytes(hash_bytes(content).encode() + content)
         fresh.replace(path)
     except OSError:

@@ -177,8 +177,8 @@ def _compare(s: Statement, c: r.Compare, positive: bool) -> str:
     return _ordered(s, c.operator, left, right)
 
 
-def _plain_kind(given: Expression) -> str:
-    return {"time": "number", "version": "number"}.get(given.kind, given.kind)
+def _plain_kind(expression: Expression) -> str:
+    return {"time": "number", "version": "number"}.get(expression.kind, expression.kind)
 
 
 def _ordered(s: Statement, operator: str, left: Expression, right: Expression) -> str:
@@ -234,19 +234,19 @@ def _attribute(written: Any) -> Any:
     return None if written is None else json.loads(written)
 
 
-def _decoded(given: Any) -> Any:
-    if isinstance(given, bytes):
-        if given in (TRUE, FALSE):
-            return given == TRUE
-        return known(given) if not given else json.loads(given[1:])
-    return given
+def _decoded(value: Any) -> Any:
+    if isinstance(value, bytes):
+        if value in (TRUE, FALSE):
+            return value == TRUE
+        return known(value) if not value else json.loads(value[1:])
+    return value
 
 
-def _text(given: Expression) -> str:
+def _text(expression: Expression) -> str:
     """What a text test is about: of a node's attribute the text itself."""
-    if given.kind == "node":
-        return f"json_extract({given.sql}, '$')"
-    return given.sql
+    if expression.kind == "node":
+        return f"json_extract({expression.sql}, '$')"
+    return expression.sql
 
 
 def _like(s: Statement, c: r.Like) -> str:
@@ -265,23 +265,23 @@ def _like(s: Statement, c: r.Like) -> str:
     return f"{s.function('dql_like', like_test(pattern, c.escape, c.folded))}({sql})"
 
 
-def _glob(s: Statement, found: Expression, pattern: str, pieces: tuple[Any, ...]) -> str:
+def _glob(s: Statement, expression: Expression, pattern: str, pieces: tuple[Any, ...]) -> str:
     """A range that an index knows, then GLOB: SQLite's LIKE takes a for A, which no index does."""
     wanted = Selector(pattern, pieces, {})
     if not pieces or wanted.literal is not None:
-        return f"({found.sql} = {s.bind(wanted.prefix)})"
+        return f"({expression.sql} = {s.bind(wanted.prefix)})"
     written = "".join(
         "".join(f"[{sign}]" if sign in "*?[" else sign for sign in piece.text)
         if isinstance(piece, Fixed)
         else ("*" if piece == Wildcard(True) else "?")
         for piece in pieces
     )
-    glob = f"{found.sql} GLOB {s.bind(written)}"
-    if not wanted.prefix or not found.column:
+    glob = f"{expression.sql} GLOB {s.bind(written)}"
+    if not wanted.prefix or not expression.column:
         return f"({glob})"
     low, high = prefix_range(wanted.prefix)
-    above = f"{found.sql} >= {s.bind(low)}"
-    below = f" AND {found.sql} < {s.bind(high)}" if high else ""
+    above = f"{expression.sql} >= {s.bind(low)}"
+    below = f" AND {expression.sql} < {s.bind(high)}" if high else ""
     return f"({above}{below} AND {glob})"
 
 

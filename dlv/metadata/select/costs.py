@@ -344,7 +344,7 @@ def _several(
     return Plan("chain", cost, sql, min(min(reads), known.nets))
 
 
-def _side(hops: Sequence[Hop], at: int, through: int) -> str:
+def _side(hops: Sequence[Hop], place: int, through: int) -> str:
     """Which end of an edge a place of the chain is: before its hop, or behind it."""
     forward = hops[through].forward
-    return "src" if (at == through) == forward else "dst"
+    return "src" if (place == through) == forward else "dst"

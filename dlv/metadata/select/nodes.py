@@ -262,7 +262,7 @@ def ways_at_plumbing(statement: Statement, ground: str, hop: Hop, net: str | Non
 def among(
     statement: Statement,
     ground: str,
-    at: tuple[str, str, str],
+    columns: tuple[str, str, str],
     sets: Sequence[LayerSet],
     *,
     first: bool = False,
@@ -271,7 +271,7 @@ def among(
 
     `first`: by an index it is already one of the first set.
     """
-    net, _, layer = at
+    net, _, layer = columns
     found = []
     for each in sets:
         if not first or each is not sets[0]:
@@ -287,30 +287,30 @@ def among(
     return found
 
 
-def _gathered(statement: Statement, found: Chain) -> Chain:
+def _gathered(statement: Statement, chain: Chain) -> Chain:
     """Each node once: there may be more ways to it than anyone would wait for."""
-    if found.empty:
+    if chain.empty:
         return _NOTHING
-    return _step(statement, found, _distinct(found))
+    return _step(statement, chain, _distinct(chain))
 
 
-def _step(statement: Statement, found: Chain, sql: str) -> Chain:
+def _step(statement: Statement, chain: Chain, sql: str) -> Chain:
     name = statement.name("step")
     at = (f"{name}.net_id", f"{name}.pos", f"{name}.layer_id")
-    before = (*found.before, f"{name} AS ({sql})")
-    return Chain((name,), (), *at, once=True, plumbing=found.plumbing, before=before)
+    before = (*chain.before, f"{name} AS ({sql})")
+    return Chain((name,), (), *at, once=True, plumbing=chain.plumbing, before=before)
 
 
-def _distinct(found: Chain) -> str:
-    return replace(found, before=()).sql(
-        f"DISTINCT {found.net} AS net_id, {found.pos} AS pos, {found.layer} AS layer_id"
+def _distinct(chain: Chain) -> str:
+    return replace(chain, before=()).sql(
+        f"DISTINCT {chain.net} AS net_id, {chain.pos} AS pos, {chain.layer} AS layer_id"
     )
 
 
-def _picked(statement: Statement, ground: str, found: Chain, place: int) -> Chain:
-    if found.empty:
+def _picked(statement: Statement, ground: str, chain: Chain, place: int) -> Chain:
+    if chain.empty:
         return _NOTHING
-    every = _step(statement, found, _distinct(found))
+    every = _step(statement, chain, _distinct(chain))
     order = topological_rank(statement, ground, "net_id", "pos")
     counted = _step(
         statement,
@@ -375,7 +375,7 @@ def divided(
 
 
 def _tested(
-    statement: Statement, nodes: Nodes, found: Chain, test: r.Condition, *, fails: bool = False
+    statement: Statement, nodes: Nodes, chain: Chain, test: r.Condition, *, fails: bool = False
 ) -> str:
     """That a node fulfils the test, or that one does not."""
     ground = statement.ranges[nodes.variable].ground
@@ -384,11 +384,11 @@ def _tested(
         condition = statement.condition(test, not fails)
     tables = [f"{ground}layer AS {layer}", f"{ground}node AS {node}"]
     also = [
-        f"{layer}.id = {found.layer}",
-        f"{node}.net_id = {found.net} AND {node}.pos = {found.pos}",
+        f"{layer}.id = {chain.layer}",
+        f"{node}.net_id = {chain.net} AND {node}.pos = {chain.pos}",
         f"({condition}) IS NOT TRUE" if fails else f"({condition})",
     ]
-    return f"EXISTS ({found.sql('1', also, tables)})"
+    return f"EXISTS ({chain.sql('1', also, tables)})"
 
 
 def _value(statement: Statement, name: str, ground: str, layer: str, node: str) -> Expression:

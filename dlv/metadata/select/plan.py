@@ -123,11 +123,11 @@ def _metric(s: Statement, sign: str, name: str, figure: str, constant: object) -
     return Driver(_rows(s, inner), lambda at: f"{at.row} IN ({inner})")
 
 
-def _tagged(s: Statement, at: Range, condition: r.AnyOf) -> str:
+def _tagged(s: Statement, range_: Range, condition: r.AnyOf) -> str:
     alias = s.name("t")
     with s.value_at_hand(f"{alias}.name"):
         inner = s.condition(condition.test, True)
-    return f"{at.row} IN (SELECT {alias}.version_id FROM tag AS {alias} WHERE {inner})"
+    return f"{range_.row} IN (SELECT {alias}.version_id FROM tag AS {alias} WHERE {inner})"
 
 
 VISIBLE = "('live', 'recovered')"
@@ -197,32 +197,32 @@ def where(s: Statement, select: r.Select, sources: dict[str, list[str]]) -> list
     return found or ["1"]
 
 
-def variables(of: Any) -> frozenset[str]:
+def variables(tree: Any) -> frozenset[str]:
     """Those that something speaks of and does not declare itself."""
-    kind = type(of)
+    kind = type(tree)
     if kind in _SPEAKING:
-        return frozenset((of.variable,))
+        return frozenset((tree.variable,))
     if kind is tuple:
-        return frozenset().union(*map(variables, of))
+        return frozenset().union(*map(variables, tree))
     if kind is r.Same or kind is r.Related:
-        return frozenset(side for side in (of.left, of.right) if isinstance(side, str))
-    found = _within(of)
+        return frozenset(side for side in (tree.left, tree.right) if isinstance(side, str))
+    found = _within(tree)
     if kind is r.Select:
-        return found - {source.variable for source in of.sources}
+        return found - {source.variable for source in tree.sources}
     if kind is r.AnyOf or kind is r.Listed:
-        return found | {of.variable}
+        return found | {tree.variable}
     return found
 
 
-def _within(of: Any) -> frozenset[str]:
-    parts = [part for part in _inside(of) if type(part) not in _LEAVES]
+def _within(tree: Any) -> frozenset[str]:
+    parts = [part for part in _inside(tree) if type(part) not in _LEAVES]
     return frozenset().union(*map(variables, parts))
 
 
-def _inside(of: Any) -> list[Any]:
+def _inside(tree: Any) -> list[Any]:
     """What a part of a query has inside."""
-    names = FIELD_NAMES[type(of)] if type(of).__module__ == r.__name__ else None
-    return [getattr(of, name) for name in names or ()]
+    names = FIELD_NAMES[type(tree)] if type(tree).__module__ == r.__name__ else None
+    return [getattr(tree, name) for name in names or ()]
 
 
 def _of_variable(
@@ -279,11 +279,13 @@ def _of_variable(
             gathered = f"SELECT DISTINCT {other.net} AS net_id FROM version AS {other.alias} WHERE "
             gathered += " AND ".join([*relational(other), *matched(other)])
         name = s.name("c")
-        asked = [_asked(s, range_, match.condition, f"{name}.net_id") for match in probes]
+        asked = [
+            _network_condition(s, range_, match.condition, f"{name}.net_id") for match in probes
+        ]
         inner = f"SELECT {name}.net_id FROM ({gathered}) AS {name} WHERE {' AND '.join(asked)}"
         found.append(_also_without(s, range_, probes, inner))
     else:
-        found += [_asked(s, range_, match.condition, range_.net) for match in probes]
+        found += [_network_condition(s, range_, match.condition, range_.net) for match in probes]
     left, check = candidates, _count(range_, found)
     for match in (*sets, *probes):
         left = min(left, match.hits * per_net)
@@ -301,14 +303,14 @@ def _also_without(s: Statement, range_: Range, probes: Sequence[_Match], inner: 
     """Of a version without a network some things are true as well: that it has no such node."""
     if all(isinstance(match.condition, r.AnyNode | r.EveryNode) for match in probes):
         return f"+{range_.net} IN ({inner})"
-    each = [_asked(s, range_, match.condition, "NULL") for match in probes]
+    each = [_network_condition(s, range_, match.condition, "NULL") for match in probes]
     return (
         f"CASE WHEN {range_.net} IS NULL THEN {' AND '.join(each)}"
         f" ELSE {range_.net} IN ({inner}) END"
     )
 
 
-def _asked(s: Statement, range_: Range, condition: r.Condition, net: str) -> str:
+def _network_condition(s: Statement, range_: Range, condition: r.Condition, net: str) -> str:
     """A condition about one network."""
     return s.about(replace(range_, at_net=net), condition)
 
@@ -327,8 +329,8 @@ def _parts(s: Statement, range_: Range, conditions: Sequence[r.Condition]) -> li
 def _part(
     s: Statement, range_: Range, condition: r.Condition, share: Share | None, *, look: bool
 ) -> _Part:
-    def plain(at: Range) -> str:
-        return s.about(at, condition)
+    def plain(range_: Range) -> str:
+        return s.about(range_, condition)
 
     found = driver(s, range_, condition, share) if look else None
     if found is None:
@@ -343,8 +345,8 @@ def by_network(condition: r.Condition) -> bool:
     )
 
 
-def _structural(of: Any) -> bool:
-    match of:
+def _structural(tree: Any) -> bool:
+    match tree:
         case r.AnyNode(nodes, test) | r.EveryNode(nodes, test):
             return test is None or (variables(test) <= {nodes.variable} and _structural(test))
         case r.All(parts) | r.Either(parts) | r.Coalesce(parts):
@@ -359,7 +361,7 @@ def _structural(of: Any) -> bool:
             return _structural(inner) and _structural(pattern)
         case r.Column(_, name):
             return name in ("net", "n_nodes", "n_params", "depth")
-    return isinstance(of, r.Truth | r.Fits | r.NodeCount | r.NodeValue | r.Constant)
+    return isinstance(tree, r.Truth | r.Fits | r.NodeCount | r.NodeValue | r.Constant)
 
 
 def _nets(known: Totals, candidates: float) -> float:

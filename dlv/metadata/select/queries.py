@@ -156,10 +156,10 @@ def _key_shown(key: str, ground: str) -> str:
 
 
 def _order_of_set(
-    s: Statement, body: r.Body, query: r.Query, inner: Written, kept: int
+    s: Statement, body: r.Body, query: r.Query, inner: Written, width: int
 ) -> list[str]:
     found = []
-    extra = kept
+    extra = width
     for order in query.order:
         if isinstance(order.value, r.Output):
             at = order.value.place
@@ -172,7 +172,7 @@ def _order_of_set(
         else:
             kind = inner.kinds[at]
             found += _ranked(s, Expression(f"c{at}", kind), order, kind in ("number", "any"))
-    places = list(range(kept))
+    places = list(range(width))
     if isinstance(body, r.Select):  # versions before what stands beside them
         places = sorted(places, key=lambda at: inner.kinds[at] != "version")
     for at in places:
@@ -197,33 +197,33 @@ def _newest_key(key: str, ground: str, order: r.Order | None = None) -> list[str
     ]
 
 
-def _ranked(s: Statement, given: Expression, order: r.Order, odd: bool) -> list[str]:
+def _ranked(s: Statement, expression: Expression, order: r.Order, odd: bool) -> list[str]:
     """By a value; whichever way, NaN stands behind all others, so that it is never the best."""
     way = " DESC" if order.descending else ""
     nulls = f" NULLS {'FIRST' if order.nulls_first else 'LAST'}"
-    found = [f"{_key(given)}{way}{nulls}"]
-    if given.kind == "any":
-        found.insert(0, f"{_rank(s, given)}{way}{nulls}")
-    if odd and (given.kind == "any" or order.descending):  # behind numbers it is anyway
-        found.insert(0, f"({given.sql} = {NAN}){nulls}")
+    found = [f"{_key(expression)}{way}{nulls}"]
+    if expression.kind == "any":
+        found.insert(0, f"{_rank(s, expression)}{way}{nulls}")
+    if odd and (expression.kind == "any" or order.descending):  # behind numbers it is anyway
+        found.insert(0, f"({expression.sql} = {NAN}){nulls}")
     return found
 
 
-def _last(s: Statement, given: Expression, odd: bool = True) -> list[str]:
-    return _ranked(s, given, r.Order(r.Constant(None)), odd)
+def _last(s: Statement, expression: Expression, odd: bool = True) -> list[str]:
+    return _ranked(s, expression, r.Order(r.Constant(None)), odd)
 
 
 # One select
 
 
-def grounds(s: Statement, of: r.Query | r.Derived | None) -> str:
+def grounds(s: Statement, source: r.Query | r.Derived | None) -> str:
     """What tables the versions are in that a variable stands for."""
-    match of:
+    match source:
         case None:
             return ""
         case r.Derived():
             return "derived_"
-    return _grounds_of_body(s, of.body)
+    return _grounds_of_body(s, source.body)
 
 
 def _grounds_of_body(s: Statement, body: r.Body) -> str:
@@ -318,8 +318,8 @@ def _select(
     return Written(sql, tuple(kinds), tuple(_ground(s, item.value) for item in select.items))
 
 
-def _ground(s: Statement, of: r.Value) -> str:
-    return s.ranges[of.variable].ground if isinstance(of, r.Whole) else ""
+def _ground(s: Statement, value: r.Value) -> str:
+    return s.ranges[value.variable].ground if isinstance(value, r.Whole) else ""
 
 
 def _order(s: Statement, select: r.Select, query: r.Query) -> list[str]:
@@ -350,18 +350,18 @@ def _order(s: Statement, select: r.Select, query: r.Query) -> list[str]:
     return found
 
 
-def _rank(s: Statement, given: Expression) -> str:
+def _rank(s: Statement, expression: Expression) -> str:
     """Truth values stand before numbers and texts, lists behind them."""
     rank = (
         "CASE WHEN typeof({0}) != 'blob' THEN CASE WHEN {0} IS NOT NULL THEN 0 END"
         " WHEN length({0}) = 1 THEN -1 ELSE 2 END"
     )
-    return s.once(rank, given)
+    return s.once(rank, expression)
 
 
-def _key(given: Expression) -> str:
+def _key(expression: Expression) -> str:
     """To order by a number would be to order by a column's place."""
-    return f"abs({given.sql})" if given.sql.isdigit() else given.sql
+    return f"abs({expression.sql})" if expression.sql.isdigit() else expression.sql
 
 
 def _newest(range_: Range, order: r.Order | None = None) -> list[str]:

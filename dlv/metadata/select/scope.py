@@ -159,10 +159,10 @@ class Statement:
         self.functions[name] = called
         return name
 
-    def remembered(self, key: Any, made: Callable[[], T]) -> T:
+    def remembered(self, key: Any, make: Callable[[], T]) -> T:
         """What was made before under this key, or now."""
         if key not in self.cache:
-            self.cache[key] = made()
+            self.cache[key] = make()
         found: T = self.cache[key]
         return found
 

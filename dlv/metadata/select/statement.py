@@ -176,8 +176,8 @@ def titles(body: r.Body) -> list[Column]:
     return [Column(item.title, _kind(item.value)) for item in body.items]
 
 
-def _kind(of: r.Value) -> str:
-    match of:
+def _kind(value: r.Value) -> str:
+    match value:
         case r.Constant(constant):
             kind = kind_of(constant)
             return "any" if kind == "null" else kind

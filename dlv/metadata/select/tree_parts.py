@@ -28,12 +28,14 @@ else:
             made = dataclass(repr=False, eq=False)(kind)
             key = _key([each.name for each in fields(made) if each.compare])
 
-            def equal(one: Any, other: Any) -> Any:
+            def equal(first: Any, second: Any) -> Any:
                 return (
-                    key(one) == key(other) if other.__class__ is one.__class__ else NotImplemented
+                    key(first) == key(second)
+                    if second.__class__ is first.__class__
+                    else NotImplemented
                 )
 
-            made.__eq__, made.__hash__, made.__repr__ = equal, lambda one: hash(key(one)), _said
+            made.__eq__, made.__hash__, made.__repr__ = equal, lambda one: hash(key(one)), _repr
             return made
 
         return made
@@ -46,9 +48,9 @@ def _key(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda one: tuple(getattr(one, name) for name in names)
 
 
-def _said(one: Any) -> str:
-    values = (f"{each.name}={getattr(one, each.name)!r}" for each in fields(one))
-    return f"{type(one).__qualname__}({', '.join(values)})"
+def _repr(tree: Any) -> str:
+    values = (f"{each.name}={getattr(tree, each.name)!r}" for each in fields(tree))
+    return f"{type(tree).__qualname__}({', '.join(values)})"
 
 
 class _FieldNames(dict[type, "tuple[str, ...] | None"]):

@@ -71,11 +71,13 @@ def value_of(value: r.Value, leaf: Leaf) -> Any:
     return leaf(value)
 
 
-def compared(sign: str, left: r.Value, right: r.Value, one: Any, other: Any) -> bool | None:
+def compared(
+    sign: str, left: r.Value, right: r.Value, left_value: Any, right_value: Any
+) -> bool | None:
     """`patterns.compare`, with the node's attribute on whichever side it stands."""
     if isinstance(right, r.NodeValue) and not isinstance(left, r.NodeValue):
-        return compare(_FLIPPED.get(sign, sign), other, one)
-    return compare(sign, one, other)
+        return compare(_FLIPPED.get(sign, sign), right_value, left_value)
+    return compare(sign, left_value, right_value)
 
 
 def arithmetic(operator: str, left: Any, right: Any) -> Any:

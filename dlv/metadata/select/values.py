@@ -283,9 +283,9 @@ _SHOWN = (
 _OF_NET = {"net": "structure", "n_nodes": "n_nodes", "n_params": "n_params", "depth": "depth"}
 
 
-def aggregates(of: r.Value) -> bool:
+def aggregates(value: r.Value) -> bool:
     """Whether it is asked of a group of rows."""
-    match of:
+    match value:
         case r.Aggregate():
             return True
         case r.Arithmetic(_, left, right):
@@ -297,40 +297,40 @@ def aggregates(of: r.Value) -> bool:
     return False
 
 
-def value(s: Statement, of: r.Value) -> Expression:
-    found = _value(s, of)
-    return replace(found, grouped=True) if aggregates(of) else found
+def value(s: Statement, tree: r.Value) -> Expression:
+    found = _value(s, tree)
+    return replace(found, grouped=True) if aggregates(tree) else found
 
 
-def _value(s: Statement, of: r.Value) -> Expression:
-    match of:
+def _value(s: Statement, tree: r.Value) -> Expression:
+    match tree:
         case r.Constant(constant):
             return Expression(s.bind(constant), kind_of(constant))
         case r.Column(variable, name):
             return column(s.ranges[variable], name)
         case r.Hyperparameter():
-            return Expression(hyperparameter(s, of, _TYPED), "any")
+            return Expression(hyperparameter(s, tree, _TYPED), "any")
         case r.Metric(variable, name, wanted):
             return Expression(figure(s, s.ranges[variable], name, wanted), "number")
         case r.MetricAt(variable, name, step):
-            return _at(s, s.ranges[variable], name, step)
+            return _metric_at(s, s.ranges[variable], name, step)
         case r.NodeCount(nodes):
             return Expression(select_nodes.count(s, nodes, s.ranges[nodes.variable].net), "number")
         case r.NodeValue(attribute):
             return s.nodes[-1](attribute)
         case r.Setting():
-            raise AssertionError(of)  # decided in Python alone
+            raise AssertionError(tree)  # decided in Python alone
         case r.ManyValue():
             return Expression(s.many[-1], "text", column=True)
         case r.Whole(variable):
             return Expression(s.ranges[variable].key, "version", column=True)
-        case r.Negative() | r.Arithmetic() if deep(of):
-            return Expression(folded(s, of, lambda leaf: _number(s, leaf)), "number")
+        case r.Negative() | r.Arithmetic() if deep(tree):
+            return Expression(folded(s, tree, lambda leaf: _number(s, leaf)), "number")
         case r.Negative(inner):
             minus = "dql_reckon('-', 0, {})" if possible(inner) else "(-{})"
             return Expression(minus.format(_number(s, inner)), "number")
         case r.Arithmetic():
-            return Expression(_arithmetic(s, of), "number")
+            return Expression(_arithmetic(s, tree), "number")
         case r.Coalesce(values):
             return _coalesce(s, values)
         case r.Aggregate(function, inner):
@@ -368,21 +368,21 @@ def column(range_: Range, name: str) -> Expression:
     return Expression(f"{alias}.{name}", r.COLUMNS[name], column=True)
 
 
-def hyperparameter(s: Statement, of: r.Hyperparameter, columns: str) -> str:
-    row = s.ranges[of.variable].row
+def hyperparameter(s: Statement, tree: r.Hyperparameter, columns: str) -> str:
+    row = s.ranges[tree.variable].row
     return (
         f"(SELECT {columns} FROM hyperparameter"
-        f" WHERE version_id = {row} AND key = {s.bind(of.key)})"
+        f" WHERE version_id = {row} AND key = {s.bind(tree.key)})"
     )
 
 
-def shown(s: Statement, of: r.Value) -> Expression:
+def shown(s: Statement, tree: r.Value) -> Expression:
     """As a column of the output."""
-    if isinstance(of, r.Hyperparameter):
-        return Expression(hyperparameter(s, of, _SHOWN), "any")
-    if isinstance(of, r.Whole):
-        return Expression(version_shown(s.ranges[of.variable]), "version")
-    return value(s, of)
+    if isinstance(tree, r.Hyperparameter):
+        return Expression(hyperparameter(s, tree, _SHOWN), "any")
+    if isinstance(tree, r.Whole):
+        return Expression(version_shown(s.ranges[tree.variable]), "version")
+    return value(s, tree)
 
 
 def version_shown(range_: Range) -> str:
@@ -396,7 +396,7 @@ def version_shown(range_: Range) -> str:
     )
 
 
-def _at(s: Statement, range_: Range, name: str, step: int) -> Expression:
+def _metric_at(s: Statement, range_: Range, name: str, step: int) -> Expression:
     if s.at is None or range_.ground == "derived_":
         return Expression("NULL", "number")
     at = s.at
@@ -412,20 +412,20 @@ def _at(s: Statement, range_: Range, name: str, step: int) -> Expression:
     return Expression(f"{called}({version})", "number")
 
 
-def number(s: Statement, given: Expression) -> str:
+def number(s: Statement, expression: Expression) -> str:
     """The value if it is a number, else null."""
-    if given.kind in ("number", "time"):
-        return given.sql
-    if given.kind == "node":
-        return f"dql_number({given.sql})"
-    if given.kind in ("text", "boolean", "null", "version", "list"):
+    if expression.kind in ("number", "time"):
+        return expression.sql
+    if expression.kind == "node":
+        return f"dql_number({expression.sql})"
+    if expression.kind in ("text", "boolean", "null", "version", "list"):
         return "NULL"
     test = "CASE WHEN typeof({0}) IN ('integer', 'real') OR {0} = %s THEN {0} END"
-    return s.once(test % NAN, given)
+    return s.once(test % NAN, expression)
 
 
-def _number(s: Statement, of: r.Value) -> str:
-    return number(s, value(s, of))
+def _number(s: Statement, tree: r.Value) -> str:
+    return number(s, value(s, tree))
 
 
 def node_number(written: str | None) -> int | float | None:
@@ -436,17 +436,17 @@ def node_number(written: str | None) -> int | float | None:
     return number
 
 
-def _arithmetic(s: Statement, of: r.Arithmetic) -> str:
+def _arithmetic(s: Statement, tree: r.Arithmetic) -> str:
     """What may be NaN is reckoned by Python: SQLite would make a null of it."""
-    left, right = _number(s, of.left), _number(s, of.right)
-    if possible(of.left) or possible(of.right):
-        return f"dql_reckon('{of.operator}', {left}, {right})"
-    match of.operator:
+    left, right = _number(s, tree.left), _number(s, tree.right)
+    if possible(tree.left) or possible(tree.right):
+        return f"dql_reckon('{tree.operator}', {left}, {right})"
+    match tree.operator:
         case "/":
             return f"(CAST({left} AS REAL) / nullif({right}, 0))"
         case "%":
             return f"dql_modulo({left}, {right})"
-    return f"({left} {of.operator} {right})"
+    return f"({left} {tree.operator} {right})"
 
 
 def _coalesce(s: Statement, values: tuple[r.Value, ...]) -> Expression:
@@ -470,10 +470,10 @@ def _aggregate(s: Statement, function: str, inner: r.Value | None) -> Expression
     return Expression(f"dql_{function}({number(s, given)})", "number")
 
 
-def _listed(s: Statement, what: Any, range_: Range) -> str:
-    if not isinstance(what, str):
-        return select_nodes.names(s, what, range_)
-    if what == "tag":
+def _listed(s: Statement, listed: Any, range_: Range) -> str:
+    if not isinstance(listed, str):
+        return select_nodes.names(s, listed, range_)
+    if listed == "tag":
         inner = f"SELECT name AS x FROM tag WHERE version_id = {range_.row} ORDER BY name"
     else:
         inner = f"SELECT {BASE_HASH} AS x FROM parent WHERE derived = {range_.row} ORDER BY pos"

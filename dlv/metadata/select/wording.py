@@ -11,122 +11,126 @@ from dlv.network.patterns import AttributeTest, Pattern
 SHORT = 12  # characters of a hash
 
 
-def condition(what: Condition) -> str:
-    return _condition(what, "")
+def condition(condition: Condition) -> str:
+    return _condition(condition, "")
 
 
-def value(what: Value) -> str:
-    return _value(what, "")
+def value(tree: Value) -> str:
+    return _value(tree, "")
 
 
-def nodes(what: Nodes) -> str:
-    return what.variable + nodal(what.start) + "".join(map(_step, what.steps))
+def nodes(nodes: Nodes) -> str:
+    return nodes.variable + nodal(nodes.start) + "".join(map(_step, nodes.steps))
 
 
-def pattern(what: Pattern) -> str:
-    words = [] if what.variant is None else [f'"{what.variant}"']
-    words = words if what.raw is None else [f'"{what.raw.text}"']
-    words += [] if what.name is None else [f'"{what.name.text}"']
-    words += [_test(test) for test in what.tests]
-    return f"{what.op}({', '.join(words)})" if words else what.op
+def pattern(pattern: Pattern) -> str:
+    words = [] if pattern.variant is None else [f'"{pattern.variant}"']
+    words = words if pattern.raw is None else [f'"{pattern.raw.text}"']
+    words += [] if pattern.name is None else [f'"{pattern.name.text}"']
+    words += [_test(test) for test in pattern.tests]
+    return f"{pattern.op}({', '.join(words)})" if words else pattern.op
 
 
 def _test(test: AttributeTest) -> str:
     return f"{test.name}{test.operator}{constant(test.value)}"
 
 
-def nodal(what: Nodal) -> str:
-    if not isinstance(what, Named):
-        return f"[{_either(what.patterns)}]"
-    text = what.pattern.pattern if isinstance(what.pattern, re.Pattern) else what.pattern.text
-    return f'[re"{text}"]' if isinstance(what.pattern, re.Pattern) else f'["{text}"]'
+def nodal(start: Nodal) -> str:
+    if not isinstance(start, Named):
+        return f"[{_either(start.patterns)}]"
+    text = start.pattern.pattern if isinstance(start.pattern, re.Pattern) else start.pattern.text
+    return f'[re"{text}"]' if isinstance(start.pattern, re.Pattern) else f'["{text}"]'
 
 
-def _step(what: object) -> str:
-    if isinstance(what, Hop):
-        return (".next" if what.forward else ".prev") + ("_raw" if what.raw else "")
-    return f"[{what.place}]" if isinstance(what, Pick) else nodal(what)  # type: ignore[arg-type]
+def _step(step: object) -> str:
+    if isinstance(step, Hop):
+        return (".next" if step.forward else ".prev") + ("_raw" if step.raw else "")
+    return f"[{step.place}]" if isinstance(step, Pick) else nodal(step)  # type: ignore[arg-type]
 
 
 def _either(patterns: tuple[Pattern, ...]) -> str:
     return " | ".join(map(pattern, patterns))
 
 
-def constant(what: object) -> str:
-    if what is None or isinstance(what, bool):
-        return {None: "null", True: "true", False: "false"}[what]
-    if isinstance(what, str):
-        escaped = what.replace("\\", "\\\\").replace('"', '\\"')
+def constant(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
-    if isinstance(what, (list, tuple)):
-        return f"[{', '.join(map(constant, what))}]"
-    return str(what)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(constant, value))}]"
+    return str(value)
 
 
-def _condition(what: Condition, at: str) -> str:
-    """`at`: the set of nodes, or the attribute, whose entries a test inside is about."""
-    match what:
+def _condition(condition: Condition, subject: str) -> str:
+    """`subject`: the set of nodes, or the attribute, whose entries a test inside is about."""
+    match condition:
         case relations.Truth():
-            return constant(what.value)
+            return constant(condition.value)
         case relations.All() | relations.Either():
-            word = " and " if isinstance(what, relations.All) else " or "
-            return word.join(_enclosed(part, at) for part in what.parts)
+            word = " and " if isinstance(condition, relations.All) else " or "
+            return word.join(_enclosed(part, subject) for part in condition.parts)
         case relations.Not():
-            return f"not {_enclosed(what.part, at)}"
+            return f"not {_enclosed(condition.part, subject)}"
         case relations.Compare():
-            return f"{_value(what.left, at)} {what.operator} {_value(what.right, at)}"
+            return f"{_value(condition.left, subject)} {condition.operator} {_value(condition.right, subject)}"
         case relations.Like():
-            sign = "ilike" if what.folded else "like"
-            return f"{_value(what.value, at)} {sign} {_value(what.pattern, at)}"
+            sign = "ilike" if condition.folded else "like"
+            return f"{_value(condition.value, subject)} {sign} {_value(condition.pattern, subject)}"
         case relations.Matches():
-            return f'{_value(what.value, at)} matches "{what.selector.text}"'
+            return f'{_value(condition.value, subject)} matches "{condition.selector.text}"'
         case relations.OneOf():
-            options = ", ".join(_value(option, at) for option in what.options)
-            return f"{_value(what.value, at)} in [{options}]"
+            options = ", ".join(_value(option, subject) for option in condition.options)
+            return f"{_value(condition.value, subject)} in [{options}]"
         case relations.Within():
-            return f"{_value(what.value, at)} in (select ..)"
+            return f"{_value(condition.value, subject)} in (select ..)"
         case relations.IsNull():
-            return f"{_value(what.value, at)} is null"
+            return f"{_value(condition.value, subject)} is null"
         case relations.IsNan():
-            return f"{_value(what.value, at)} is nan"
+            return f"{_value(condition.value, subject)} is nan"
         case relations.Fits():
-            return f"{at} has {_either(what.patterns)}"
+            return f"{subject} has {_either(condition.patterns)}"
         case relations.Exists():
             return "exists (select ..)"
         case _:
-            return _of_versions(what)
+            return _version_condition(condition)
 
 
-def _of_versions(what: Condition) -> str:
-    match what:
+def _version_condition(condition: Condition) -> str:
+    match condition:
         case relations.Same():
-            return f"{what.left} = {what.right}"
+            return f"{condition.left} = {condition.right}"
         case relations.Is():
-            ids = [f'"{digest[:SHORT]}"' for digest in what.ids]
+            ids = [f'"{digest[:SHORT]}"' for digest in condition.ids]
             more = f"in [{', '.join(ids)}]"
-            return f"{what.variable} = {ids[0]}" if len(ids) == 1 else f"{what.variable} {more}"
+            return (
+                f"{condition.variable} = {ids[0]}"
+                if len(ids) == 1
+                else f"{condition.variable} {more}"
+            )
         case relations.Related():
-            within = "" if what.within is None else f" within {what.within}"
-            return f"{_side(what.left)} {what.relation} {_side(what.right)}{within}"
+            within = "" if condition.within is None else f" within {condition.within}"
+            return f"{_side(condition.left)} {condition.relation} {_side(condition.right)}{within}"
         case relations.AnyNode(test=None):
-            return f"exists {nodes(what.nodes)}"
+            return f"exists {nodes(condition.nodes)}"
         case relations.AnyNode(test=test) if test is not None:
-            return _condition(test, nodes(what.nodes))
+            return _condition(test, nodes(condition.nodes))
         case relations.EveryNode():
-            return f"every {_condition(what.test, nodes(what.nodes))}"
+            return f"every {_condition(condition.test, nodes(condition.nodes))}"
         case relations.AnyOf():
-            return _condition(what.test, f"{what.variable}.{what.name}")
+            return _condition(condition.test, f"{condition.variable}.{condition.name}")
         case _:
             return "?"
 
 
-def _enclosed(what: Condition, at: str) -> str:
-    text = _condition(what, at)
-    return f"({text})" if isinstance(what, (relations.All, relations.Either)) else text
+def _enclosed(condition: Condition, subject: str) -> str:
+    text = _condition(condition, subject)
+    return f"({text})" if isinstance(condition, (relations.All, relations.Either)) else text
 
 
-def _side(what: str | relations.Fixed) -> str:
-    return what if isinstance(what, str) else f'"{what.id[:SHORT]}"'
+def _side(version: str | relations.Fixed) -> str:
+    return version if isinstance(version, str) else f'"{version.id[:SHORT]}"'
 
 
 _FIGURES = {
@@ -138,48 +142,48 @@ _FIGURES = {
 }
 
 
-def _value(what: Value, at: str) -> str:
-    match what:
+def _value(tree: Value, subject: str) -> str:
+    match tree:
         case relations.Constant():
-            return constant(what.value)
+            return constant(tree.value)
         case relations.Column():
-            return f"{what.variable}.{what.name}"
+            return f"{tree.variable}.{tree.name}"
         case relations.Hyperparameter():
-            plain = what.key.isidentifier()
+            plain = tree.key.isidentifier()
             return (
-                f"{what.variable}.{what.key}" if plain else f'{what.variable}.hparams["{what.key}"]'
+                f"{tree.variable}.{tree.key}" if plain else f'{tree.variable}.hparams["{tree.key}"]'
             )
         case relations.Metric():
-            figure = _FIGURES.get(what.figure, f".{what.figure}")
-            return f'{what.variable}["{what.name}"]{figure}'
+            figure = _FIGURES.get(tree.figure, f".{tree.figure}")
+            return f'{tree.variable}["{tree.name}"]{figure}'
         case relations.MetricAt():
-            return f'{what.variable}["{what.name}"].at({what.step})'
+            return f'{tree.variable}["{tree.name}"].at({tree.step})'
         case relations.NodeCount():
-            return f"{nodes(what.nodes)}.count"
+            return f"{nodes(tree.nodes)}.count"
         case relations.NodeValue():
-            return f"{at}.{what.attribute}"
+            return f"{subject}.{tree.attribute}"
         case relations.Setting():
-            return ".".join(("config", *what.key))
+            return ".".join(("config", *tree.key))
         case relations.ManyValue():
-            return at
+            return subject
         case relations.Whole():
-            return what.variable
+            return tree.variable
         case relations.Listed():
             return (
-                nodes(what.what) if isinstance(what.what, Nodes) else f"{what.variable}.{what.what}"
+                nodes(tree.what) if isinstance(tree.what, Nodes) else f"{tree.variable}.{tree.what}"
             )
         case relations.Arithmetic():
-            return f"{_operand(what.left, at)} {what.operator} {_operand(what.right, at)}"
+            return f"{_operand(tree.left, subject)} {tree.operator} {_operand(tree.right, subject)}"
         case relations.Negative():
-            return f"-{_operand(what.value, at)}"
+            return f"-{_operand(tree.value, subject)}"
         case relations.Coalesce():
-            return f"coalesce({', '.join(_value(each, at) for each in what.values)})"
+            return f"coalesce({', '.join(_value(each, subject) for each in tree.values)})"
         case relations.Aggregate():
-            return f"{what.function}({'*' if what.value is None else _value(what.value, at)})"
+            return f"{tree.function}({'*' if tree.value is None else _value(tree.value, subject)})"
         case relations.Output():
-            return f"column {what.place + 1}"
+            return f"column {tree.place + 1}"
 
 
-def _operand(what: Value, at: str) -> str:
-    text = _value(what, at)
-    return f"({text})" if isinstance(what, relations.Arithmetic) else text
+def _operand(tree: Value, subject: str) -> str:
+    text = _value(tree, subject)
+    return f"({text})" if isinstance(tree, relations.Arithmetic) else text
