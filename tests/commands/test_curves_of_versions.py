@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 
 import dlv.api as api
 from dlv.errors import Damaged
+from dlv.events.formats import series as series_format
 from tests import event_bytes
 
 Dlv = Callable[..., Any]
