@@ -264,7 +264,7 @@ def store(
     stored.encode += pooling.seconds + sealing.seconds
     for name, table in () if tables is None else tables.held.items():
         pending = Pending("table", None, ((name, 0, len(table)),), encode_object(table)[0])
-        spool.put(lane_of("table", None), pending)
+        spool.add(lane_of("table", None), pending)
     for sink, footer in spool.finish():
         memory.add(f"pack{len(memory.encodings)}", sink.getvalue(), footer)
     _read_back(stored, model, base)
@@ -312,14 +312,14 @@ def _seal(spool: Spool[io.BytesIO], plane: int, members: list[tuple[Encoding, by
     data = b"".join(part for _, part in members)
     encoded = encode_elements(default_layout(), "uint8", data)[0]
     rows = tuple((encoding, 0, len(part)) for encoding, part in members)
-    spool.put(lane_of("plane", plane, small=True), Pending("plane", plane, rows, encoded))
+    spool.add(lane_of("plane", plane, small=True), Pending("plane", plane, rows, encoded))
 
 
 def _put(spool: Spool[io.BytesIO], encoding: Encoding, part: Part) -> None:
     encoded: Encoded = part.encoded
     lane = lane_of(part.kind, part.plane) if part.plane is not None else PLANES
     member = (encoding, part.start, part.count)
-    spool.put(lane, Pending(part.kind, part.plane, (member,), encoded))
+    spool.add(lane, Pending(part.kind, part.plane, (member,), encoded))
 
 
 def _read_back(stored: Stored, model: Model, base: Model | None) -> None:

@@ -147,7 +147,7 @@ class Packing(PackFiles):
     ) -> None:
         self.stored += len(encoded.data)
         lane = lane_of(kind, plane, small=small)
-        self._spool.put(lane, Pending(kind, plane, tuple(members), encoded))
+        self._spool.add(lane, Pending(kind, plane, tuple(members), encoded))
 
 
 def _alike(encoding: Encoding) -> str:

@@ -477,7 +477,7 @@ def _materialised(target: Raw, encoding: Encoding, folder: Path) -> Attempt:
     for layout in layouts:
         encode = partial(encode_materialised, *given, layout=layout, effort="small")
         try:
-            made = Attempt.of(folder, lambda to, encode=encode: encode(put=to.put))  # type: ignore[misc]
+            made = Attempt.of(folder, lambda to, encode=encode: encode(emit=to.put))  # type: ignore[misc]
         except BaseException:
             if best is not None:
                 best.close()

@@ -274,7 +274,7 @@ def _inputs(program: Program) -> dict[str, Input]:
             known.setdefault(
                 node.name, Input(node.name, tuple(node.attrs["shape"]), node.attrs["dtype"])
             )
-    return {name: known[name] for name in program.given}
+    return {name: known[name] for name in program.input_names}
 
 
 class Rows:

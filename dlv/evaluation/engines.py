@@ -167,7 +167,7 @@ class _Other:
 
     def values(self, inputs: Mapping[str, Array]) -> Mapping[Port, Array]:
         sizes_of(self.program.network, inputs)
-        given = {name: self.of_dtype(np.asarray(inputs[name])) for name in self.program.given}
+        given = {name: self.of_dtype(np.asarray(inputs[name])) for name in self.program.input_names}
         return dict(zip(self.ports, self.run(given), strict=True))
 
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:

@@ -185,7 +185,7 @@ class BallJudge:
 
     def _balls_for(self, inputs: Inputs) -> tuple[Balls, Adjoint]:
         """The network in balls, with norms that hold for inputs of these shapes."""
-        shapes = tuple(inputs[name].shape[1:] for name in self._program.given)
+        shapes = tuple(inputs[name].shape[1:] for name in self._program.input_names)
         if shapes not in self._balls:
             norms = self._norms(shapes)
             program, tensor, reference = self._program, self._tensor, self._reference

@@ -52,8 +52,8 @@ def draw(
     return drawing.translate(_ASCII) if ascii_only else drawing
 
 
-def _lines(network: Network, plumbing: bool, found: Summary) -> list[_Line]:
-    rows = {row.name: row for row in found.rows}
+def _lines(network: Network, plumbing: bool, summary: Summary) -> list[_Line]:
+    rows = {row.name: row for row in summary.rows}
     nodes = [node for node in network.topological() if plumbing or not node.plumbing]
     sources = _sources(network, plumbing)
     uses: dict[str, int] = {}

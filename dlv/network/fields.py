@@ -120,22 +120,22 @@ def dtype(value: Any, name: str) -> str:
     )
 
 
-def label(value: Any, what: str) -> str:
+def label(value: Any, field: str) -> str:
     """A name: text that is not empty and can be written as UTF-8."""
     if not isinstance(value, str) or not value:
-        raise FieldError(f"{what} is {shown(value)}", why="it takes a text that is not empty")
+        raise FieldError(f"{field} is {shown(value)}", why="it takes a text that is not empty")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise FieldError(f"{what} cannot be written as UTF-8", why=str(error)) from error
+        raise FieldError(f"{field} cannot be written as UTF-8", why=str(error)) from error
     return value
 
 
-def labels(value: Any, what: str) -> dict[str, str]:
+def labels(value: Any, field: str) -> dict[str, str]:
     """An object from names to names."""
     if not isinstance(value, dict):
-        raise FieldError(f"{what} is {shown(value)}", why="it takes an object of texts")
-    return {label(key, f"a key of {what}"): label(item, what) for key, item in value.items()}
+        raise FieldError(f"{field} is {shown(value)}", why="it takes an object of texts")
+    return {label(key, f"a key of {field}"): label(item, field) for key, item in value.items()}
 
 
 def shown(value: Any) -> str:

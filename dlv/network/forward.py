@@ -40,7 +40,7 @@ class Forward:
         """The scores, and what the program was asked to keep, by where they are known."""
         sizes = sizes_of(self.program.network, inputs)
         known: dict[Port, Array] = {
-            (name, 0): self.of_dtype(inputs[name]) for name in self.program.given
+            (name, 0): self.of_dtype(inputs[name]) for name in self.program.input_names
         }
         known.update({(name, 0): value for name, value in self.constants().items()})
         with np.errstate(all="ignore"):
@@ -115,7 +115,7 @@ def _port(step: Step, known: Mapping[Port, Any], port: Port) -> Any:
         raise NotRunnable(step.node, why) from None
 
 
-def _unfit(step: Step, given: list[Array], error: Exception) -> NotRunnable:
-    shapes = ", ".join(text(value.shape) for value in given)
+def _unfit(step: Step, inputs: list[Array], error: Exception) -> NotRunnable:
+    shapes = ", ".join(text(value.shape) for value in inputs)
     said = error.message if isinstance(error, UsageError) else str(error)
     return NotRunnable(step.node, f"with inputs of {shapes}: {said}")

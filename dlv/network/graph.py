@@ -306,29 +306,29 @@ def _node_json(node: Node) -> dict[str, Any]:
     }
 
 
-def _keys(data: Any, wanted: set[str], what: str) -> None:
+def _keys(data: Any, wanted: set[str], label: str) -> None:
     if not isinstance(data, dict):
-        raise FieldError(f"{what} is not an object")
+        raise FieldError(f"{label} is not an object")
     extra = sorted(data.keys() - wanted)
     if extra:
-        raise NewerFormat(f"the key {extra[0]!r} of a {what} is not known to this dlv")
+        raise NewerFormat(f"the key {extra[0]!r} of a {label} is not known to this dlv")
     missing = sorted(wanted - data.keys())
     if missing:
-        raise FieldError(f"a {what} has no {missing[0]!r}")
+        raise FieldError(f"a {label} has no {missing[0]!r}")
 
 
-def _list(value: Any, what: str) -> Sequence[Any]:
+def _list(value: Any, label: str) -> Sequence[Any]:
     if not isinstance(value, list):
-        raise FieldError(f"{what} is not a list")
+        raise FieldError(f"{label} is not a list")
     return value
 
 
-def _ports(value: Any, what: str) -> tuple[Port, ...]:
+def _ports(value: Any, where: str) -> tuple[Port, ...]:
     result = []
-    for item in _list(value, what):
+    for item in _list(value, where):
         if not isinstance(item, list) or len(item) != 2 or not whole(item[1]) or item[1] < 0:
-            raise FieldError(f"{what} holds {item!r}", why="it takes [name, port]")
-        result.append((label(item[0], what), item[1]))
+            raise FieldError(f"{where} holds {item!r}", why="it takes [name, port]")
+        result.append((label(item[0], where), item[1]))
     return tuple(result)
 
 

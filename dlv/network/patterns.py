@@ -71,11 +71,11 @@ def attributes_of(node: Node) -> Mapping[str, Any]:
     return {**node.attrs, RAW: node.source.get("op")}
 
 
-def _called(found: Any, wanted: Selector) -> bool:
-    if not isinstance(found, str):
+def _called(operation: Any, wanted: Selector) -> bool:
+    if not isinstance(operation, str):
         return False
-    dots = [at for at, sign in enumerate(found) if sign == "." and at]
-    return any(found[:end] in wanted for end in (len(found), *dots))
+    dots = [at for at, sign in enumerate(operation) if sign == "." and at]
+    return any(operation[:end] in wanted for end in (len(operation), *dots))
 
 
 def compare(sign: str, found: Any, wanted: Any) -> bool | None:

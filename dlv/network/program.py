@@ -35,11 +35,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """The steps that lead to the scores. `given`: the names of what the user hands in."""
+    """The steps that lead to the scores. `input_names`: the inputs that the user hands in."""
 
     network: Network
     steps: tuple[Step, ...]
-    given: tuple[str, ...]
+    input_names: tuple[str, ...]
     scores: Port
     kept: Mapping[str, Port]  # of the nodes asked for by name: where their values are known
 

@@ -79,11 +79,11 @@ def same(a: Dim, b: Dim) -> bool:
     return a == b or not (isinstance(a, int) and isinstance(b, int))
 
 
-def axis_of(axis: int, rank: int, what: str) -> int:
+def axis_of(axis: int, rank: int, label: str) -> int:
     """A possibly negative axis as a position."""
     if not -rank <= axis < rank:
         raise ShapeError(
-            f"{what} {axis} does not exist", seen=f"rank {rank}", wanted=f"{-rank}..{rank - 1}"
+            f"{label} {axis} does not exist", seen=f"rank {rank}", wanted=f"{-rank}..{rank - 1}"
         )
     return axis % rank if rank else 0
 

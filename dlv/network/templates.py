@@ -147,29 +147,31 @@ class Habits:
 
 
 def build(
-    made: Template, name: str, inputs: tuple[Port, ...], shape: Shape | None, habits: Habits
+    template: Template, name: str, inputs: tuple[Port, ...], shape: Shape | None, habits: Habits
 ) -> Node:
     """The node of a template; `shape` is that of what it reads first."""
-    given = dict(made.attrs)
-    known = attributes(made.op, made.variant, given)
+    given = dict(template.attrs)
+    known = attributes(template.op, template.variant, given)
     rank = None if shape is None else len(shape)
     last = habits.channels == "last" and rank is not None and rank > 2
     if "channels" in known:
         given.setdefault("channels", habits.channels)
-    if "layout" in known and made.op in habits.layouts:
-        given.setdefault("layout", habits.layouts[made.op])
-    if last and OPS[made.op].turned(made.variant):
+    if "layout" in known and template.op in habits.layouts:
+        given.setdefault("layout", habits.layouts[template.op])
+    if last and OPS[template.op].turned(template.variant):
         given.setdefault("axis", (rank or 0) - 1)
     axes = rank - 2 if rank is not None and rank > 2 else None
     fresh = ("bias",) if "bias" not in given else ()
     try:
-        attrs = complete(made.op, made.variant, given, axes=axes, params=fresh)
+        attrs = complete(template.op, template.variant, given, axes=axes, params=fresh)
     except FieldError as error:
         raise UsageError(
-            f"{made}: {error.message}",
+            f"{template}: {error.message}",
             why=error.why,
             hint=error.hint,
             did_you_mean=error.did_you_mean,
         ) from error
-    params = {slot: f"{name}.{slot}" for slot in OPS[made.op].fresh_slots(made.variant, attrs)}
-    return Node(name, made.op, made.variant, attrs, inputs, params)
+    params = {
+        slot: f"{name}.{slot}" for slot in OPS[template.op].fresh_slots(template.variant, attrs)
+    }
+    return Node(name, template.op, template.variant, attrs, inputs, params)

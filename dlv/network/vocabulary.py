@@ -51,15 +51,15 @@ def slots(op: str, variant: str | None, attrs: Mapping[str, Any]) -> tuple[Slot,
 
 
 def axes_of(
-    op: str, variant: str | None, given: Mapping[str, Any]
+    op: str, variant: str | None, attrs: Mapping[str, Any]
 ) -> tuple[int | None, tuple[str, ...]]:
     """How many spatial axes the given lists speak of, and which attributes still need it."""
     count: int | None = None
     open_names = []
-    for name, attribute in attributes(op, variant, given).items():
+    for name, attribute in attributes(op, variant, attrs).items():
         if not attribute.kind.spatial:
             continue
-        value = given.get(name)
+        value = attrs.get(name)
         if isinstance(value, (list, tuple)):
             count = len(value) if count is None else count
         elif attribute.default is not None or value is not None:
@@ -70,7 +70,7 @@ def axes_of(
 def complete(
     op: str,
     variant: str | None,
-    given: Mapping[str, Any],
+    attrs: Mapping[str, Any],
     *,
     axes: int | None = None,
     params: Iterable[str] = (),
@@ -80,22 +80,22 @@ def complete(
     `axes` is the number of spatial axes, for scalars that stand for all of them; a list
     among the given ones says it too. FieldError names what is wrong.
     """
-    known, kinds = attributes(op, variant, given), OPS[op].kinds
-    if kinds and given.get("kind") is None:
+    known, kinds = attributes(op, variant, attrs), OPS[op].kinds
+    if kinds and attrs.get("kind") is None:
         raise FieldError(f"{op} needs the attribute 'kind'", why="one of " + ", ".join(kinds))
-    for name in given:
+    for name in attrs:
         if name not in known:
             raise FieldError(
                 f"unknown attribute {name!r} of {op}", did_you_mean=nearest(name, known)
             )
-    listed, _ = axes_of(op, variant, given)
+    listed, _ = axes_of(op, variant, attrs)
     axes = axes if listed is None else listed
     result: dict[str, Any] = {}
     for name, attribute in known.items():
-        value = given.get(name, attribute.default)
+        value = attrs.get(name, attribute.default)
         # `size` of an adaptive pool takes the place of the window.
-        if attribute.unless and given.get(attribute.unless) is not None:
-            if given.get(name) is not None:
+        if attribute.unless and attrs.get(attribute.unless) is not None:
+            if attrs.get(name) is not None:
                 raise FieldError(f"{name!r} and {attribute.unless!r} exclude each other")
             value = None
         elif value is Default.REQUIRED:

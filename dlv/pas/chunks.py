@@ -66,19 +66,19 @@ class ChunkSource(Protocol):
         ...
 
 
-def open_pack(path: str | os.PathLike[str], what: str) -> int:
+def open_pack(path: str | os.PathLike[str], pack: str) -> int:
     """A descriptor for reading; FileNotFoundError is left to the caller, who may look further."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise StorageError(f"cannot open {what}", why=error.strerror) from error
+        raise StorageError(f"cannot open {pack}", why=error.strerror) from error
 
 
-def read_stored(descriptor: int, size: int, row: Stored, what: str) -> bytes:
+def read_stored(descriptor: int, size: int, row: Stored, pack: str) -> bytes:
     """The bytes of a chunk as they lie in the pack, checksum verified."""
-    label = f"{what}, {row.kind} at {row.offset}"
+    label = f"{pack}, {row.kind} at {row.offset}"
     if row.offset < len(MAGIC) or row.length < 0 or row.offset + row.length > size:
         raise Damaged(f"{label} lies outside the file", why=f"it has {size} bytes")
     stored = read_exactly(descriptor, row.length, row.offset, label)
@@ -91,21 +91,21 @@ def read_stored(descriptor: int, size: int, row: Stored, what: str) -> bytes:
     return stored
 
 
-def read_chunk(descriptor: int, size: int, row: Stored, what: str) -> Raw:
+def read_chunk(descriptor: int, size: int, row: Stored, pack: str) -> Raw:
     """The decoded bytes of a chunk; one of an unknown kind or codec is refused by name."""
     if row.kind not in MATRIX_KINDS + OBJECT_KINDS:
-        raise NewerFormat(f"{what} holds a chunk of the unknown kind {row.kind!r}")
+        raise NewerFormat(f"{pack} holds a chunk of the unknown kind {row.kind!r}")
     codec = codec_of(row.codec)
-    stored = read_stored(descriptor, size, row, what)
+    stored = read_stored(descriptor, size, row, pack)
     try:
         return codec.decode(stored, row.raw)
     except Damaged as error:
         raise Damaged(
-            f"{what}, {row.kind} at {row.offset}: {error.message}", why=error.why
+            f"{pack}, {row.kind} at {row.offset}: {error.message}", why=error.why
         ) from error
 
 
-def read_exactly(descriptor: int, length: int, offset: int, what: str) -> bytes:
+def read_exactly(descriptor: int, length: int, offset: int, label: str) -> bytes:
     """`length` bytes from `offset`; the end of the file before that is damage, never zeros."""
     parts: list[bytes] = []
     done = 0
@@ -113,41 +113,43 @@ def read_exactly(descriptor: int, length: int, offset: int, what: str) -> bytes:
         try:
             part = os.pread(descriptor, length - done, offset + done)
         except OSError as error:
-            raise StorageError(f"cannot read {what}", why=error.strerror) from error
+            raise StorageError(f"cannot read {label}", why=error.strerror) from error
         if not part:
-            raise Damaged(f"{what} ends too early", why=f"{done} of {length} bytes")
+            raise Damaged(f"{label} ends too early", why=f"{done} of {length} bytes")
         parts.append(part)
         done += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def in_order(pieces: Sequence[Piece], expected: int | None, what: str) -> list[Piece]:
+def in_order(pieces: Sequence[Piece], expected: int | None, label: str) -> list[Piece]:
     """Pieces that cover an object once, sorted; their lengths are possible ones."""
     end = covered([(piece.start, piece.count) for piece in pieces])
     if end is None or not pieces or (expected is not None and end != expected):
-        raise Damaged(f"{what} is not stored whole", hint="dlv fsck")
+        raise Damaged(f"{label} is not stored whole", hint="dlv fsck")
     for piece in pieces:
         if piece.at < 0 or piece.count < 0 or piece.at + piece.count > piece.raw:
-            raise Damaged(f"{what} lies outside its chunk", hint="dlv fsck")
+            raise Damaged(f"{label} lies outside its chunk", hint="dlv fsck")
         if piece.raw > (piece.length + _OVERHEAD) * MAX_RATIO:
-            raise Damaged(f"{what} is longer than its chunk can hold", hint="dlv fsck")
+            raise Damaged(f"{label} is longer than its chunk can hold", hint="dlv fsck")
     return sorted(pieces, key=lambda piece: (piece.start, piece.count))
 
 
-def share(piece: Piece, decoded: Raw, what: str) -> Raw:
-    """What a piece is of its decoded chunk."""
+def piece_of(piece: Piece, decoded: Raw, label: str) -> Raw:
+    """The bytes of a piece, cut out of its decoded chunk."""
     if piece.at < 0 or piece.at + piece.count > len(decoded):
-        raise Damaged(f"{what} lies outside its chunk", hint="dlv fsck")
+        raise Damaged(f"{label} lies outside its chunk", hint="dlv fsck")
     if piece.at == 0 and piece.count == len(decoded):
         return decoded
     return memoryview(decoded)[piece.at : piece.at + piece.count]
 
 
 def join_pieces(
-    pieces: Sequence[Piece], expected: int | None, source: ChunkSource, what: str
+    pieces: Sequence[Piece], expected: int | None, source: ChunkSource, label: str
 ) -> Raw:
     """The pieces of one object end to end; each is known to be there before any is read."""
-    parts = [share(piece, source.read(piece), what) for piece in in_order(pieces, expected, what)]
+    parts = [
+        piece_of(piece, source.read(piece), label) for piece in in_order(pieces, expected, label)
+    ]
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -110,7 +110,7 @@ class Part:
 
 
 # Takes each part as soon as it is made; whoever gives it decides what waits and where.
-Put = Callable[[Part], None]
+Emit = Callable[[Part], None]
 
 
 def encode_elements(layout: Layout, dtype: str, raw: Raw) -> list[Encoded]:
@@ -128,7 +128,7 @@ def encode_materialised(
     dtype: str,
     shape: Sequence[int],
     name: str,
-    put: Put,
+    emit: Emit,
     *,
     layout: Layout,
     effort: Effort = "fast",
@@ -138,13 +138,13 @@ def encode_materialised(
     side = layout.side_of(target, dtype, shape) if len(words) else b""
     if len(words):
         cutter = layout.cutter(side, dtype, shape)
-        _put_side(side, put)
-        writer = _Planes(layout, dtype, shape, put, effort)
+        _emit_side(side, emit)
+        writer = _Planes(layout, dtype, shape, emit, effort)
         for start in range(0, len(words), SEGMENT):
             part = words[start : start + SEGMENT]
             writer.begin(cutter.cut(part, start))
             _compare(raw_of(cutter.paste(writer.decoded, start, len(part))), raw_of(part))
-            writer.put()
+            writer.flush()
     return Encoding(name, dtype, tuple(shape), layout.get_config(), None, layout.planes(dtype))
 
 
@@ -156,7 +156,7 @@ def encode_delta(
     shape: Sequence[int],
     name: str,
     base_name: str,
-    put: Put,
+    emit: Emit,
     *,
     layout: Layout,
     base_shape: Sequence[int] | None = None,
@@ -181,8 +181,8 @@ def encode_delta(
     if len(words):
         cutter = delta_cutter(delta.kind, layout, side, dtype, shape)
         spare = np.empty(min(SEGMENT, len(words)), words.dtype)
-        _put_side(side, put)
-        writer = _Planes(layout, dtype, shape, put, effort)
+        _emit_side(side, emit)
+        writer = _Planes(layout, dtype, shape, emit, effort)
         for start in range(0, len(words), SEGMENT):
             part = words[start : start + SEGMENT]
             if delta.overlap is None:
@@ -193,7 +193,7 @@ def encode_delta(
             again = spare[: len(part)]
             cutter.paste(writer.decoded, under, start, again)
             _compare(raw_of(again), raw_of(part))
-            writer.put()
+            writer.flush()
     return Encoding(
         name, dtype, tuple(shape), layout.get_config(), delta.get_config(), layout.planes(dtype)
     )
@@ -203,13 +203,13 @@ class _Planes:
     """The planes of one segment after the other: encoded, decoded again, handed over."""
 
     def __init__(
-        self, layout: Layout, dtype: str, shape: Sequence[int], put: Put, effort: Effort
+        self, layout: Layout, dtype: str, shape: Sequence[int], emit: Emit, effort: Effort
     ) -> None:
         planes = layout.planes(dtype)
         lengths = [layout.plane_bytes(plane, dtype, shape) for plane in range(planes)]
         # Tails and halves of bytes are no bytes of the elements, so have no contexts.
         self._uneven = {plane for plane, length in enumerate(lengths) if length is None}
-        self._put = put
+        self._emit = emit
         self._effort = effort
         self._shared = (matrix_bytes(dtype, shape) or 0) <= SMALL
         self._ends = [0] * planes
@@ -228,7 +228,7 @@ class _Planes:
             self.decoded.append(decode_plane(encoded.codec, encoded.data, encoded.raw, above))
             above = plane
 
-    def put(self) -> None:
+    def flush(self) -> None:
         """Hand over what was compared. A plane that is empty so far waits for what follows."""
         for plane, encoded in enumerate(self._encoded):
             start = self._ends[plane]
@@ -237,13 +237,13 @@ class _Planes:
             waiting.append(Part("plane", plane, start, encoded.raw, encoded))
             if self._ends[plane]:
                 for part in waiting:
-                    self._put(part)
+                    self._emit(part)
                 waiting.clear()
 
 
-def _put_side(side: bytes, put: Put) -> None:
+def _emit_side(side: bytes, emit: Emit) -> None:
     if side:
-        put(Part("side", None, 0, len(side), encode_object(side)[0]))
+        emit(Part("side", None, 0, len(side), encode_object(side)[0]))
 
 
 def encode_object(raw: Raw) -> list[Encoded]:

@@ -173,18 +173,18 @@ class _Reader:
         return value
 
 
-def parse(data: bytes, end: int, what: str) -> Footer:
+def parse(data: bytes, end: int, pack: str) -> Footer:
     """The footer of a pack whose chunks fill the bytes 8 .. `end`."""
     top = _Reader(
-        loads(data, what, limit=MAX_FOOTER), ("format", "writer", "encodings", "chunks"), what
+        loads(data, pack, limit=MAX_FOOTER), ("format", "writer", "encodings", "chunks"), pack
     )
     if top.text("format") != FORMAT:
         raise NewerFormat(
-            f"{what} has the format {top.text('format')!r}",
+            f"{pack} has the format {top.text('format')!r}",
             why=f"it was written by {top.text('writer')!r}; this dlv reads {FORMAT!r}",
         )
     encodings = tuple(
-        _encoding(row, f"{what}, encoding {index}")
+        _encoding(row, f"{pack}, encoding {index}")
         for index, row in enumerate(top.list("encodings"))
     )
     if len({encoding.matrix for encoding in encodings}) != len(encodings):
@@ -192,7 +192,7 @@ def parse(data: bytes, end: int, what: str) -> Footer:
     chunks = []
     offset = 8
     for index, row in enumerate(top.list("chunks")):
-        chunk = _chunk(row, len(encodings), f"{what}, chunk {index}")
+        chunk = _chunk(row, len(encodings), f"{pack}, chunk {index}")
         if chunk.offset != offset:
             raise top.bad(f"chunk {index} begins at {chunk.offset}, not at {offset}")
         offset += chunk.length
@@ -200,12 +200,12 @@ def parse(data: bytes, end: int, what: str) -> Footer:
     if offset != end:
         raise top.bad(f"its chunks end at {offset}, not at {end}")
     footer = Footer(top.text("writer"), encodings, tuple(chunks))
-    _check_cover(footer, what)
+    _check_cover(footer, pack)
     return footer
 
 
-def _encoding(row: Any, what: str) -> Encoding:
-    reader = _Reader(row, ("matrix", "dtype", "shape", "layout", "delta", "planes"), what)
+def _encoding(row: Any, label: str) -> Encoding:
+    reader = _Reader(row, ("matrix", "dtype", "shape", "layout", "delta", "planes"), label)
     shape = reader.list("shape")
     if len(shape) > MAX_RANK:
         raise reader.bad(f"its rank is {len(shape)}, not <= {MAX_RANK}")
@@ -235,9 +235,9 @@ def _known_layout(encoding: Encoding) -> Layout | None:
         return None
 
 
-def _chunk(row: Any, encodings: int, what: str) -> Chunk:
+def _chunk(row: Any, encodings: int, label: str) -> Chunk:
     keys = ("kind", "plane", "offset", "length", "raw", "blake3", "codec", "members")
-    reader = _Reader(row, keys, what)
+    reader = _Reader(row, keys, label)
     kind = reader.text("kind")
     raw = reader.number("raw")
     members: list[Member] = []
@@ -277,7 +277,7 @@ def _chunk(row: Any, encodings: int, what: str) -> Chunk:
     )
 
 
-def _check_cover(footer: Footer, what: str) -> None:
+def _check_cover(footer: Footer, pack: str) -> None:
     """Each plane or object that the pack holds is there from 0 to its end, once."""
     parts: dict[tuple[str, int | str, int | None], list[tuple[int, int]]] = {}
     for chunk in footer.chunks:
@@ -286,7 +286,7 @@ def _check_cover(footer: Footer, what: str) -> None:
                 parts.setdefault((chunk.kind, name, chunk.plane), []).append((start, count))
     for (kind, name, plane), pieces in parts.items():
         end = covered(pieces)
-        label = f"{what}: {kind} {'' if plane is None else plane} of {name}"
+        label = f"{pack}: {kind} {'' if plane is None else plane} of {name}"
         if end is None:
             raise Damaged(f"{label} has gaps or overlaps")
         if kind not in MATRIX_KINDS:

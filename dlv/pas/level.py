@@ -264,62 +264,62 @@ class _Words:
         whole = stretched(unordered(part, form), base.shape, link.shape, start, stop - start)
         return ordered(whole, form)
 
-    def _segment(self, link: Link, decoder: PlaneDecoder, at: slice, first: int) -> str | None:
+    def _segment(self, link: Link, decoder: PlaneDecoder, span: slice, first: int) -> str | None:
         form = format_of(link.dtype)
-        count = at.stop - at.start
+        count = span.stop - span.start
         known = len(link.planes)
         scale: NDArray[np.uint16] | None = None
         if link.scale is not None:
             held = self._held.get(link.scale)
             if held is None:
-                scale = exponents(unordered(self._low[at], form), form)
+                scale = exponents(unordered(self._low[span], form), form)
             else:
-                scale = held[at].astype(np.uint16)
+                scale = held[span].astype(np.uint16)
         planes = decoder.planes(first, count, scale)
         digits = np.zeros(count, form.words)
         for plane, data in enumerate(planes):
             down = form.words.type(8 * (form.width - 1 - plane))
             digits |= np.frombuffer(data, np.uint8).astype(form.words) << down
-        rest = form.words.type((1 << (8 * (form.width - known))) - 1)
+        unread = form.words.type((1 << (8 * (form.width - known))) - 1)
         if link.delta is not None and link.delta.kind == "sub":
-            return self._difference(link, decoder, at, first, digits, rest)
+            return self._difference(link, decoder, span, first, digits, unread)
         if link.delta is not None:
-            if ((self._low[at] ^ self._high[at]) & ~rest).any():
+            if ((self._low[span] ^ self._high[span]) & ~unread).any():
                 return f"the first planes of the base of matrix {link.matrix} are not certain"
-            digits ^= unordered(self._low[at], form) & ~rest
-        low = ordered(digits, form) & ~rest
-        self._low[at] = low
-        self._high[at] = low | rest
-        self._centre[at] = low | (rest >> form.words.type(1))
+            digits ^= unordered(self._low[span], form) & ~unread
+        low = ordered(digits, form) & ~unread
+        self._low[span] = low
+        self._high[span] = low | unread
+        self._centre[span] = low | (unread >> form.words.type(1))
         return None
 
     def _difference(
         self,
         link: Link,
         decoder: PlaneDecoder,
-        at: slice,
+        span: slice,
         place: int,
         digits: Words,
-        rest: Words,
+        unread: Words,
     ) -> str | None:
         form = format_of(link.dtype)
-        low, high = decoder.bounded(self._low[at], self._high[at], place)
-        centre = unordered(self._centre[at], form)
+        low, high = decoder.bounded(self._low[span], self._high[span], place)
+        centre = unordered(self._centre[span], form)
         centre = ordered(decoder.predicted(centre, place), form)
         centre = np.minimum(np.maximum(centre, low), high)
         eights = balanced(form)
         step = (digits ^ eights) - eights
         # Digits not read count between -128 and 127 each: `rest` from end to end.
-        below = (rest // form.words.type(255)) * form.words.type(128)
+        below = (unread // form.words.type(255)) * form.words.type(128)
         width = high - low
-        if (width > ~rest).any():
+        if (width > ~unread).any():
             return f"the difference of matrix {link.matrix} may be anything"
         first = low + step - below
-        last = first + width + rest
+        last = first + width + unread
         if (last < first).any():
             return f"the bounds of matrix {link.matrix} pass the end of the numbers"
-        self._centre[at] = first + (centre - low) + below
-        self._low[at], self._high[at] = first, last
+        self._centre[span] = first + (centre - low) + below
+        self._low[span], self._high[span] = first, last
         return None
 
     def level(self, target: Link, shape: tuple[int, ...], count: int) -> Level | Unusable:
@@ -385,29 +385,29 @@ class _Codes:
         self._smallest = isinstance(link.layout, Halved)
         return None
 
-    def _segment(self, link: Link, decoder: PlaneDecoder, at: slice, place: int) -> str | None:
+    def _segment(self, link: Link, decoder: PlaneDecoder, span: slice, place: int) -> str | None:
         assert isinstance(link.layout, Fixed)
-        count = at.stop - at.start
+        count = span.stop - span.start
         known = min(len(link.layout.depths), len(link.planes))
         scale = None
         if link.scale is not None:
             held = self._known.held.get(link.scale)
             known_base = self._known.link
             if held is not None:
-                scale = held[at].astype(np.uint16)
+                scale = held[span].astype(np.uint16)
             elif known_base is not None and known_base.matrix == link.scale:
-                scale = exponents(self._known.words[at], format_of(link.dtype))
+                scale = exponents(self._known.words[span], format_of(link.dtype))
             else:
                 return f"the contexts of matrix {link.matrix} are not certain"
         digits = link.layout.code(decoder.planes(place, count, scale)[:known], count)
-        rest = CODES // (1 << link.layout.depths[known - 1]) - 1
-        low, high, centre = self._low[at], self._high[at], self._centre[at]
+        unread = CODES // (1 << link.layout.depths[known - 1]) - 1
+        low, high, centre = self._low[span], self._high[span], self._centre[span]
         if link.delta is not None and link.delta.kind == "sub":
             eights = np.uint32(0x808080)
             step = ((digits ^ eights) - eights).view(np.int32).astype(np.int64)
-            below = rest // 255 * 128
+            below = unread // 255 * 128
             low += step - below
-            high += step - below + rest
+            high += step - below + unread
             centre += 2 * step
             # Within one turn around all codes the code is certain, or else anything.
             turn = (low + HALF) // CODES
@@ -417,14 +417,14 @@ class _Codes:
             low[wraps], high[wraps], centre[wraps] = -HALF, HALF - 1, 0
             return None
         if link.delta is not None:
-            if (((low + HALF) ^ (high + HALF)) & ~rest).any():
+            if (((low + HALF) ^ (high + HALF)) & ~unread).any():
                 return f"the first planes of the base of matrix {link.matrix} are not certain"
-            digits ^= unmapped((low + HALF).astype(np.uint32)) & np.uint32(~rest & (CODES - 1))
-        first = (mapped(digits).astype(np.int64) & ~rest) - HALF
-        low[:], high[:] = first, first + rest
-        centre[:] = 2 * first + rest + 1
+            digits ^= unmapped((low + HALF).astype(np.uint32)) & np.uint32(~unread & (CODES - 1))
+        first = (mapped(digits).astype(np.int64) & ~unread) - HALF
+        low[:], high[:] = first, first + unread
+        centre[:] = 2 * first + unread + 1
         if link.layout.zero_centre:
-            centre[(first == 0) | (first + rest == -1)] = 0
+            centre[(first == 0) | (first + unread == -1)] = 0
         return None
 
     def level(

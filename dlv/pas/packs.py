@@ -157,9 +157,9 @@ class Pack:
         self.close()
 
 
-def _check_magic(found: bytes, expected: bytes, what: str) -> None:
-    if found == expected:
+def _check_magic(magic: bytes, expected: bytes, label: str) -> None:
+    if magic == expected:
         return
-    if re.fullmatch(re.escape(expected[:-1]) + rb"[2-9]", found):
-        raise NewerFormat(f"{what} has the format {found.decode()!r}")
-    raise Damaged(f"{what} is not a pack", why=f"{found!r} where {expected!r} should be")
+    if re.fullmatch(re.escape(expected[:-1]) + rb"[2-9]", magic):
+        raise NewerFormat(f"{label} has the format {magic.decode()!r}")
+    raise Damaged(f"{label} is not a pack", why=f"{magic!r} where {expected!r} should be")

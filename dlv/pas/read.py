@@ -80,7 +80,7 @@ class PlaneDecoder:
             if self._link.uneven(plane):
                 found.append(reader.segment(start // SEGMENT))
                 continue
-            piece = reader.at(start)
+            piece = reader.piece_at(start)
             above = found[-1] if found else None
             if is_context(piece):
                 if q is None:
@@ -199,7 +199,7 @@ def read_planes(matrix: str, count: int, lookup: Lookup, source: ChunkSource) ->
         ]
     target = links_of(encodings, source, count)[0]
     return [
-        join_pieces(pieces, None, source, target.what(plane)) if pieces else b""
+        join_pieces(pieces, None, source, target.plane_label(plane)) if pieces else b""
         for plane, pieces in enumerate(target.planes)
     ]
 

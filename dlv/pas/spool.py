@@ -75,7 +75,7 @@ class Spool(Generic[S]):
         """Cost of what is in memory only."""
         return self._waiting
 
-    def put(self, lane: int, chunk: Pending) -> None:
+    def add(self, lane: int, chunk: Pending) -> None:
         spilled = self._spilled.get(lane)
         if spilled is not None:
             spilled.write(chunk)

@@ -143,52 +143,52 @@ class Problem:
     scheme: Scheme
 
 
-def whole(values: Sequence[Any], what: str) -> Longs:
+def whole(values: Sequence[Any], label: str) -> Longs:
     """Whole numbers out of JSON; 5.0 passes, 5.5, true and text do not."""
     kinds = set(map(type, values))
     if not kinds <= {int, float}:
         odd = next(value for value in values if type(value) not in (int, float))
-        raise Damaged(f"{what}: {_short(odd)} is not a whole number")
+        raise Damaged(f"{label}: {_short(odd)} is not a whole number")
     if float in kinds:
         odd = next((v for v in values if type(v) is float and not v.is_integer()), None)
         if odd is not None:
             why = "costs are bytes and microseconds"
-            raise Damaged(f"{what}: {_short(odd)} is not a whole number", why=why)
+            raise Damaged(f"{label}: {_short(odd)} is not a whole number", why=why)
         values = [int(value) for value in values]
     try:
         return np.array(values, np.int64)
     except OverflowError as error:
-        raise Damaged(f"{what}: a number does not fit in 64 bits") from error
+        raise Damaged(f"{label}: a number does not fit in 64 bits") from error
 
 
-def problem_of(document: Any, what: str = "graph") -> Problem:
+def problem_of(document: Any, label: str = "graph") -> Problem:
     """A storage graph with its budgets, out of the JSON of a graph file."""
     if not isinstance(document, dict) or not isinstance(document.get("edges"), list):
-        raise Damaged(f"{what} is not a storage graph", why=f"an object with {sorted(KEYS)}")
+        raise Damaged(f"{label} is not a storage graph", why=f"an object with {sorted(KEYS)}")
     if not set(document) <= KEYS:
         odd = sorted(set(document) - KEYS)[0]
-        raise Damaged(f"{what} is not a storage graph", why=f"unknown key {_short(odd)}")
+        raise Damaged(f"{label} is not a storage graph", why=f"unknown key {_short(odd)}")
     vertices, snapshots = document.get("vertices"), document.get("snapshots")
     if type(vertices) is not int or not 1 <= vertices <= MAX_FILE:
-        raise Damaged(f"{what}: `vertices` is not a number of vertices", why=_short(vertices))
+        raise Damaged(f"{label}: `vertices` is not a number of vertices", why=_short(vertices))
     if not isinstance(snapshots, list) or not all(isinstance(s, list) for s in snapshots):
-        raise Damaged(f"{what}: `snapshots` is not a list of lists of vertices")
+        raise Damaged(f"{label}: `snapshots` is not a list of lists of vertices")
     for number, row in enumerate(document["edges"]):
         if not isinstance(row, list) or len(row) != 5 or not isinstance(row[2], str):
             why = f"{_short(row)} is not [u, v, kind, cs, cr]"
-            raise Damaged(f"{what}: edge {number} is not an edge", why=why)
+            raise Damaged(f"{label}: edge {number} is not an edge", why=why)
     if len(document["edges"]) < vertices - 1:  # before arrays of that size are made
         why = f"{len(document['edges'])} edges for {vertices} vertices"
-        raise Damaged(f"{what} has no plan: too few edges", why=why)
+        raise Damaged(f"{label} has no plan: too few edges", why=why)
     graph = StorageGraph.build(vertices, document["edges"], snapshots)
     scheme = document.get("scheme", "independent")
     if scheme not in SCHEMES:
-        raise Damaged(f"{what}: unknown scheme {_short(scheme)}", why=f"one of {list(SCHEMES)}")
+        raise Damaged(f"{label}: unknown scheme {_short(scheme)}", why=f"one of {list(SCHEMES)}")
     budgets = document.get("budgets", [None] * len(snapshots))
     if not isinstance(budgets, list) or len(budgets) != len(snapshots):
-        raise Damaged(f"{what}: `budgets` is not a list with one budget per snapshot")
+        raise Damaged(f"{label}: `budgets` is not a list with one budget per snapshot")
     return Problem(
-        graph, [_budget(b, f"{what}: budget {i}") for i, b in enumerate(budgets)], scheme
+        graph, [_budget(b, f"{label}: budget {i}") for i, b in enumerate(budgets)], scheme
     )
 
 
@@ -205,12 +205,12 @@ def read_problem(path: Path) -> Problem:
     return problem_of(read_json(data, str(path), limit=MAX_FILE, depth=4), str(path))
 
 
-def _budget(value: Any, what: str) -> int | None:
+def _budget(value: Any, label: str) -> int | None:
     """Recreation costs are whole, so that a fraction in a budget buys nothing."""
     if value is None:
         return None
     if type(value) not in (int, float) or value < 0:
-        raise Damaged(f"{what} is not a number of microseconds or null", why=_short(value))
+        raise Damaged(f"{label} is not a number of microseconds or null", why=_short(value))
     return int(value)
 
 
@@ -415,8 +415,8 @@ def budgets_of(
     return budgets
 
 
-def plan_of(document: Any, graph: StorageGraph, what: str = "plan") -> StoragePlan:
+def plan_of(document: Any, graph: StorageGraph, label: str = "plan") -> StoragePlan:
     """A plan file, checked against its graph."""
     if not isinstance(document, dict) or not isinstance(document.get("edges"), list):
-        raise Damaged(f"{what} is not a storage plan", why="an object with `edges`")
-    return StoragePlan.of(graph, whole(document["edges"], f"{what}: edges"))
+        raise Damaged(f"{label} is not a storage plan", why="an object with `edges`")
+    return StoragePlan.of(graph, whole(document["edges"], f"{label}: edges"))

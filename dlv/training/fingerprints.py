@@ -48,10 +48,10 @@ class Fingerprints:
             return {}
         return found if isinstance(found, dict) else {}
 
-    def _write(self, kept: dict[str, Any]) -> None:
+    def _write(self, entries: dict[str, Any]) -> None:
         try:
             tmp = durable.make_directory(self._cache.parent / "tmp")
-            durable.replace(self._cache, json.dumps(kept).encode(), tmp_dir=tmp)
+            durable.replace(self._cache, json.dumps(entries).encode(), tmp_dir=tmp)
         except DlvError:
             return  # it only saves time
 

@@ -118,8 +118,8 @@ def _scores(network: Network, loss: str) -> tuple[int, ...] | None:
     return tuple(sides) if shape and len(sides) == len(shape) - 1 else None
 
 
-def _check_inputs(part: Part, taken: Sequence[Input], called: str) -> None:
-    for each in taken:
+def _check_inputs(part: Part, inputs: Sequence[Input], called: str) -> None:
+    for each in inputs:
         column, dtype = part.inputs[each.name], rows.kind_of(each)
         rows.check_shape(each, column.shape, column.name, called)
         if column.dtype.kind == "f" and dtype.kind != "f":
@@ -149,14 +149,14 @@ def _size(column: Column) -> int:
     return max(1, int(np.prod(column.shape, dtype=np.int64)) * column.dtype.itemsize)
 
 
-def _check_counts(source: Source, taken: Sequence[Input], called: str, share: float) -> None:
+def _check_counts(source: Source, inputs: Sequence[Input], called: str, share: float) -> None:
     """Some networks take so many rows at a time, and no others."""
     if source.train is None:
         return
     aside = 0 if source.validation else rows.validation_count(source.train.count, share)
     validated = source.validation.count if source.validation else aside
     counts = {"to train on": source.train.count - aside, "to validate on": validated}
-    for each in taken:
+    for each in inputs:
         batch = each.shape[0] if each.shape else None
         for what, count in counts.items():
             if isinstance(batch, int) and 0 < count < batch:

@@ -245,18 +245,18 @@ class TrialFiles:
         finally:
             shutil.rmtree(made, ignore_errors=True)
 
-    def _take(self, made: Path) -> None:
+    def _take(self, fresh: Path) -> None:
         """The new files into place. A folder that is there keeps what the trial has come to."""
         if not self.folder.is_dir():
             self.folder.unlink(missing_ok=True)  # no folder, and of no use to anybody
-            durable.move_all([(made, self.folder)])
+            durable.move_all([(fresh, self.folder)])
             return
         self.folder.chmod(self.folder.stat().st_mode | 0o700)
         for name in (START, TRIAL):  # the one that makes it a trial comes last
             place = self.folder / name
             if place.is_dir() and not place.is_symlink():
                 shutil.rmtree(place)
-            durable.move_all([(made / name, place)])
+            durable.move_all([(fresh / name, place)])
         for place in (self.checkpoints, self.folder / "events"):
             if place.is_dir():
                 place.chmod(place.stat().st_mode | 0o700)

@@ -163,7 +163,7 @@ class WeightWriter(PackFiles):
         name = matrix_hash(dtype, dims, raw)
         finder = Finder(dtype)
         finder.add(raw)
-        coding = finder.found()
+        coding = finder.coding()
         encoding = self._begin(name, dtype, dims, coding)
         if encoding is None:
             return name
@@ -196,7 +196,7 @@ class WeightWriter(PackFiles):
             raw = read(start, min(step, nbytes - start))
             named.update(raw)
             finder.add(raw)
-        name, coding = named.hexdigest(), finder.found()
+        name, coding = named.hexdigest(), finder.coding()
         encoding = self._begin(name, dtype, dims, coding)
         if encoding is None:
             return name
@@ -350,7 +350,7 @@ class WeightWriter(PackFiles):
                 for owner, start, count in job.members
             )
             lane = lane_of(job.kind, plane, small=job.small)
-            self._spool.put(lane, Pending(job.kind, plane, members, part))
+            self._spool.add(lane, Pending(job.kind, plane, members, part))
 
     def _recheck(self) -> None:
         pieces = {}

@@ -119,7 +119,7 @@ class Case(Weights):
         weights: Mapping[str, Any] | None = None,
     ) -> dict[Port, Any]:
         """All values, by torch; `errors` are added to what these steps make."""
-        known: dict[Port, Any] = {(self.program.given[0], 0): torch.as_tensor(x).to(dtype)}
+        known: dict[Port, Any] = {(self.program.input_names[0], 0): torch.as_tensor(x).to(dtype)}
         for step in self.program.steps:
 
             def tensor(name: str) -> Array:

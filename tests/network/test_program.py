@@ -190,7 +190,7 @@ def test_only_what_leads_to_the_scores_is_run() -> None:
     nodes = [node("a", "RELU", "x"), node("dead", "RELU", "x"), node("b", "RELU", "a")]
     found = program(net(nodes, ["b"]))
     assert names(found) == ["a", "b"]
-    assert found.given == ("x",)
+    assert found.input_names == ("x",)
     assert names(program(net(nodes, ["b"]), until=["dead"])) == ["a", "dead", "b"]
 
 

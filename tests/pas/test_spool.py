@@ -34,7 +34,7 @@ def pending() -> Iterator[tuple[int, Pending]]:
 def packed(buffer: int) -> tuple[list[Footer], list[bytes]]:
     pending_spool = Spool(io.BytesIO, writer="dlv 0.1.0", buffer=buffer)
     for lane, chunk in pending():
-        pending_spool.put(lane, chunk)
+        pending_spool.add(lane, chunk)
     packs = pending_spool.finish()
     data = [sink.getvalue() for sink, _ in packs]
     for (_, footer), whole in zip(packs, data, strict=True):
@@ -79,7 +79,7 @@ def test_equal_input_gives_equal_packs() -> None:
 def test_memory_is_bounded() -> None:
     pending_spool = Spool(io.BytesIO, buffer=20_000)
     for lane, chunk in pending():
-        pending_spool.put(lane, chunk)
+        pending_spool.add(lane, chunk)
         assert pending_spool.waiting <= 20_000
 
 
@@ -96,7 +96,7 @@ def test_a_cut_plane_stays_in_one_pack(monkeypatch: pytest.MonkeyPatch) -> None:
     encoding = Encoding("a" * 64, "uint8", (30,), {"id": "ieee"}, None, 1)
     for start in (0, 10, 20):
         part = encode_elements(Ieee(), "uint8", bytes([start] * 10))[0]
-        out.put(lane_of("plane", 0), Pending("plane", 0, ((encoding, start, 10),), part))
+        out.add(lane_of("plane", 0), Pending("plane", 0, ((encoding, start, 10),), part))
     assert [len(footer.chunks) for _, footer in out.finish()] == [3]
 
 

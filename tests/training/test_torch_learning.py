@@ -78,7 +78,7 @@ def by_numpy(steps: int, seed: int = 0, **config: Any) -> tuple[dict[str, Array]
     schedule |= config.get("schedule", {})
     smoothed, most = 0.0, config.get("clip_norm")
     for step in range(1, steps + 1):
-        rows = batches.of(step)
+        rows = batches.batch(step)
         assert rows.labels is not None
         loss, found = slopes(weights, rows.inputs["x"].astype(np.float64), rows.labels)
         smoothed = smoothed * 0.95 + loss * 0.05
@@ -167,7 +167,7 @@ def test_statistics_of_batches_are_those_of_torch(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9)
     batches = Batches(Data("d", Rows({"x": data[0]}, data[1], len(data[0])), None), 0, 16, PLAIN)
     for step in range(1, 11):
-        rows = batches.of(step)
+        rows = batches.batch(step)
         optimizer.zero_grad()
         scores = module(torch.from_numpy(rows.inputs["x"]))
         torch.nn.functional.cross_entropy(scores, torch.from_numpy(rows.labels)).backward()

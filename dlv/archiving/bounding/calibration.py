@@ -70,7 +70,7 @@ def rows_for(
 def _inputs(program: Program) -> list[Input]:
     named = {each.name: each for each in program.network.inputs}
     found = []
-    for name in program.given:
+    for name in program.input_names:
         if name in named:
             found.append(named[name])
         else:

@@ -77,7 +77,7 @@ def _shape_fault(model: Model, view: View, record: Record) -> str | None:
         planes[name] = 0 if encoding is None else encoding.planes
     if dict(record.schedule[-1]) != planes:
         return "its schedule does not end with all planes"
-    if len(record.input) != len(model.program.given):
+    if len(record.input) != len(model.program.input_names):
         return "its network takes another number of inputs"
     return None
 
@@ -92,7 +92,7 @@ def _norms_fault(model: Model, view: View, record: Record) -> str | None:
         for level in node.levels:
             if level.planes not in known:
                 return f"node `{node.name}`: {level.planes} planes bound nothing"
-    shapes = dict(zip(model.program.given, record.input, strict=True))
+    shapes = dict(zip(model.program.input_names, record.input, strict=True))
     centres = Centres(model, view)
     for found in node_norms_of(model, centres, depths, shapes, raised=False):
         stored = record.node(found.name)
@@ -110,7 +110,7 @@ def _suffix_fault(model: Model, view: View, record: Record) -> str | None:
     sizes = {name: model.tensors[name][1] for name in model.program.matrices}
     for why in misfits(model.program, sizes, {}, suffix):
         return why
-    shapes = dict(zip(model.program.given, record.input, strict=True))
+    shapes = dict(zip(model.program.input_names, record.input, strict=True))
     found = faults(model.program, Centres(model, view), _depths(model, view), shapes, suffix)
     try:
         return next(found, None)

@@ -167,7 +167,7 @@ def make_record(
     `strict`: rows that do not fit are an error; else there is only no schedule by them.
     `tuning`: found before, for planes of which the first was the same.
     """
-    shapes = {name: tuple(rows[name].shape[1:]) for name in model.program.given}
+    shapes = {name: tuple(rows[name].shape[1:]) for name in model.program.input_names}
     depths = {name: usable(view, model.hash(name)) for name in model.program.matrices}
     centres = Centres(model, view)
     nodes = list(node_norms_of(model, centres, depths, shapes))
@@ -179,7 +179,7 @@ def make_record(
     matrices, weights = named(hashes, view.encoding)
     record = Record(
         network=model.program.network.id,
-        input=tuple(shapes[name] for name in model.program.given),
+        input=tuple(shapes[name] for name in model.program.input_names),
         matrices=matrices,
         nodes=tuple(nodes),
         schedule=({name: each.planes for name, each in stored.items()},),

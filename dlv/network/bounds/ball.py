@@ -58,7 +58,7 @@ class Ball:
         return not self.radius.any()
 
 
-def sealed(ball: Ball, given: Sequence[Ball] = ()) -> Ball:
+def sealed(ball: Ball, inputs: Sequence[Ball] = ()) -> Ball:
     """The ball; infinite in rows where nothing is known of it, of its centre or of an input.
 
     A radius that is not a number bounds nothing, and an infinite one compares as what it is.
@@ -67,7 +67,7 @@ def sealed(ball: Ball, given: Sequence[Ball] = ()) -> Ball:
     """
     size = len(ball.radius)
     with np.errstate(all="ignore"):
-        unknown = [~np.isfinite(each.radius) for each in (ball, *given)]
+        unknown = [~np.isfinite(each.radius) for each in (ball, *inputs)]
         further = [each for each in (ball.box, ball.tokens) if each is not None]
         unknown += [_by_row(~np.isnan(grid)) for grid in (*further, *ball.groups)]
         if ball.centre.dtype.kind == "f" and not np.isfinite(ball.centre.sum()):

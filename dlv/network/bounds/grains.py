@@ -75,11 +75,11 @@ def grids(ball: Ball) -> list[Floats]:
     return [*(grid for _, grid in grains(ball)), *ball.groups]
 
 
-def level(found: Iterable[Floats], shape: Sequence[int], lead: int) -> Floats:
+def level(grids: Iterable[Floats], shape: Sequence[int], lead: int) -> Floats:
     """The least bound on the groups that share the first `lead` axes; the others have length 1."""
     wanted = (*shape[:lead], *(1,) * (len(shape) - lead))
     best: Floats | None = None
-    for grid in found:
+    for grid in grids:
         whole = any(grid.shape[axis] != 1 for axis in range(lead, grid.ndim))
         each = np.broadcast_to(norm(grid, lead) if whole else grid, wanted)
         # NaN is kept: nothing is certain there.
@@ -88,27 +88,27 @@ def level(found: Iterable[Floats], shape: Sequence[int], lead: int) -> Floats:
     return best
 
 
-def settled(centre: Floats, found: Sequence[Floats], *, box: bool = False) -> Ball:
+def settled(centre: Floats, grids: Sequence[Floats], *, box: bool = False) -> Ball:
     """The ball of all that the grids tell; `box`: of single coordinates, too."""
     shape = centre.shape
     rank = len(shape)
     if not rank:
-        return Ball(centre, level(found, shape, 0).reshape(1))
-    radius = level(found, shape, 1).reshape(-1)
+        return Ball(centre, level(grids, shape, 0).reshape(1))
+    radius = level(grids, shape, 1).reshape(-1)
     tokens = None
-    if rank > 2 and any(max(grid.shape[1:]) > 1 for grid in found):
-        tokens = level(found, shape, rank - 1)[..., 0]
-    whole = level(found, shape, rank) if box and rank > 1 else None
-    return Ball(centre, radius, whole, tokens, _others(found, shape))
+    if rank > 2 and any(max(grid.shape[1:]) > 1 for grid in grids):
+        tokens = level(grids, shape, rank - 1)[..., 0]
+    whole = level(grids, shape, rank) if box and rank > 1 else None
+    return Ball(centre, radius, whole, tokens, _others(grids, shape))
 
 
-def _others(found: Sequence[Floats], shape: Shape) -> tuple[Floats, ...]:
+def _others(grids: Sequence[Floats], shape: Shape) -> tuple[Floats, ...]:
     """The grids that are neither rows nor tokens nor coordinates: such as tokens of all heads."""
     rank = len(shape)
     long = {axis for axis in range(rank) if shape[axis] > 1}
     known = [set(range(lead)) & long for lead in (0, 1, rank - 1, rank)]
     kept: dict[frozenset[int], Floats] = {}
-    for grid in found:
+    for grid in grids:
         whole = frozenset(axis for axis in long if grid.shape[axis] > 1)
         if whole not in known:
             kept[whole] = np.minimum(kept[whole], grid) if whole in kept else grid

@@ -53,7 +53,7 @@ class Balls(Forward):
     def balls(self, inputs: Mapping[str, Array]) -> dict[Port, Ball]:
         """The scores and what the program keeps, and what the last FULL was given; NoRule."""
         sizes = sizes_of(self.program.network, inputs)
-        known = {(name, 0): sealed(self._given(inputs[name])) for name in self.program.given}
+        known = {(name, 0): sealed(self._given(inputs[name])) for name in self.program.input_names}
         known.update({(name, 0): constant(value) for name, value in self.constants().items()})
         behind: dict[Port, Ball] = {}
         with np.errstate(all="ignore"):

@@ -261,10 +261,10 @@ def _kept(
     """Of the steps before the last, the first ones that determine so many of the rows."""
     known: dict[int, float] = {}
 
-    def share(at: int) -> float:
-        if at not in known:
-            known[at] = search.share(path[at], F64)
-        return known[at]
+    def share(index: int) -> float:
+        if index not in known:
+            known[index] = search.share(path[index], F64)
+        return known[index]
 
     chosen: list[int] = []
     for wanted in SHARES:

@@ -13,18 +13,18 @@ from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape
 
 
-def mark_axes(axes: Axes, given: Marks, *, inside: bool = False) -> Axes:
+def mark_axes(axes: Axes, added: Marks, *, inside: bool = False) -> Axes:
     """The same with marks on its entries; `inside`: on the stretches of joined ones, too."""
-    return tuple(tuple(_marked(part, given, inside) for part in axis) for axis in axes)
+    return tuple(tuple(_marked(part, added, inside) for part in axis) for axis in axes)
 
 
-def _marked(part: Part, given: Marks, inside: bool) -> Part:
+def _marked(part: Part, added: Marks, inside: bool) -> Part:
     if part.key == "b":
         return part
     if not part.pieces:
-        return replace(part, marks=given)
+        return replace(part, marks=added)
     # They all came the same way: what made each of them is its own.
-    way = {mark: at for mark, at in given.items() if not mark.startswith(marks.TENSOR)}
+    way = {mark: at for mark, at in added.items() if not mark.startswith(marks.TENSOR)}
     return _further(part, way) if inside else part
 
 

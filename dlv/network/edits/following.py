@@ -23,7 +23,7 @@ _STORAGE = ("layout", "channels")
 _WINDOW = ("kernel", "stride", "pad", "dilation")
 
 
-def resize(wiring: Wiring, node: Node, given: Mapping[str, Any]) -> Node:
+def resize(wiring: Wiring, node: Node, changes: Mapping[str, Any]) -> Node:
     """The node with other attributes, its slots as they then must be; the source is dropped."""
     if op_of(node).raw:
         raise UsageError(
@@ -31,16 +31,16 @@ def resize(wiring: Wiring, node: Node, given: Mapping[str, Any]) -> Node:
         )
     known = attributes(node.op, node.variant, node.attrs)
     for name in _STORAGE:
-        if name in given and given[name] != node.attrs.get(name):
+        if name in changes and changes[name] != node.attrs.get(name):
             raise UsageError(
                 f"`{name}` of `{node.name}` cannot be set", why="it says how the weights are stored"
             )
-    attrs: dict[str, Any] = {**node.attrs, **given}
-    if node.attrs.get("size") is None and given.get("size") is not None:
+    attrs: dict[str, Any] = {**node.attrs, **changes}
+    if node.attrs.get("size") is None and changes.get("size") is not None:
         attrs.update(dict.fromkeys(_WINDOW))
-    elif node.attrs.get("size") is not None and any(name in given for name in _WINDOW):
+    elif node.attrs.get("size") is not None and any(name in changes for name in _WINDOW):
         for name in ("size", *_WINDOW):
-            if name not in given:
+            if name not in changes:
                 attrs.pop(name, None)
     shape = wiring.shape(node.inputs[0]) if node.inputs else None
     try:
@@ -67,7 +67,7 @@ def resize(wiring: Wiring, node: Node, given: Mapping[str, Any]) -> Node:
 
 
 def varied(
-    wiring: Wiring, node: Node, variant: str, given: Mapping[str, Any], habits: Habits
+    wiring: Wiring, node: Node, variant: str, changes: Mapping[str, Any], habits: Habits
 ) -> Node:
     """The node as another variant: what both have in common stays, the rest is as in a new one."""
     known = () if op_of(node).raw else OPS[node.op].variants
@@ -88,7 +88,7 @@ def varied(
         if before[name] == after.get(name) and (value is not None or name not in _WINDOW)
     }
     shape = wiring.shape(node.inputs[0]) if node.inputs else None
-    kept.update({name: value for name, value in given.items() if name in after})
+    kept.update({name: value for name, value in changes.items() if name in after})
     template = Template(node.op, variant, node.name, kept)
     made = build(template, node.name, node.inputs, shape, habits)
     had = {slot.name for slot in slots(node.op, node.variant, node.attrs)}
@@ -138,11 +138,11 @@ def _start_states(wiring: Wiring, node: Node) -> None:
 
 
 def sharing(
-    wiring: Wiring, first: Node, given: Mapping[str, Any]
+    wiring: Wiring, first: Node, changes: Mapping[str, Any]
 ) -> Iterator[tuple[Node, dict[str, Any]]]:
     """The node, and those that hold a tensor together with it, with what each is to be given."""
     kept = wiring.source.aliases
-    made = {first.name: dict(given)}
+    made = {first.name: dict(changes)}
     todo = [first]
     while todo:
         node = todo.pop()
@@ -167,13 +167,13 @@ def sharing(
             yield wiring.nodes[name], attrs
 
 
-def resize_quietly(node: Node, given: Mapping[str, Any]) -> Node:
+def resize_quietly(node: Node, changes: Mapping[str, Any]) -> Node:
     """For a look at parameter shapes: what cannot be set is left out."""
     try:
         attrs = complete(
             node.op,
             node.variant,
-            {**node.attrs, **given},
+            {**node.attrs, **changes},
             axes=None,
             params=node.params,
         )
@@ -260,7 +260,7 @@ def _followed(
     """The node with the attributes that only say what its input's shape said."""
     if not before or before[0] is None or not now or now[0] is None:
         return node
-    if op_of(node).records_lengths:
+    if op_of(node).source_has_lengths:
         node = replace(node, source=None)  # which may hold the lengths as they were
     touched = wiring.touched.get(node.name, set())
     attrs = {

@@ -123,10 +123,10 @@ def _insert(editor: Editor, names: _Names, text: str) -> None:
         editor.insert(names.name(start), parse(template), to=names.name(end))
 
 
-def _halves(what: str, text: str, example: str) -> tuple[str, str]:
+def _halves(option: str, text: str, example: str) -> tuple[str, str]:
     left, equals, right = text.partition("=")
     if not equals or not left.strip() or not right.strip():
-        raise UsageError(f"--{what} {text!r} says nothing", hint=f"write --{what} '{example}'")
+        raise UsageError(f"--{option} {text!r} says nothing", hint=f"write --{option} '{example}'")
     return left.strip(), right.strip()
 
 

@@ -27,13 +27,13 @@ def of_input(name: str) -> Marks:
     return {f"{OUTSIDE}{name}": 0, f"{NODE}{name}": 0}
 
 
-def of_node(node: Node, given: Iterable[Marks], aliases: Mapping[str, str]) -> Marks:
+def of_node(node: Node, inputs: Iterable[Marks], aliases: Mapping[str, str]) -> Marks:
     """Of what a node makes out of what has these marks."""
     found = {f"{NODE}{node.name}": 0, f"{KIND}{node.op} {node.variant}": 0}
     for name in node.params.values():
         found[f"{TENSOR}{aliases.get(name, name)}"] = 0
     further = LAYER if op_of(node).makes_features else 1
-    return joined([found, *({mark: at + further for mark, at in m.items()} for m in given)])
+    return joined([found, *({mark: at + further for mark, at in m.items()} for m in inputs)])
 
 
 def joined(parts: Iterable[Marks]) -> Marks:
@@ -54,9 +54,9 @@ def makers(marks: Marks) -> frozenset[str]:
     return frozenset(mark for mark, at in marks.items() if at < LAYER and mark.startswith(TENSOR))
 
 
-def likeness(one: Marks, other: Marks) -> float:
+def likeness(a: Marks, b: Marks) -> float:
     """How much the two have in common: tensors before kinds, kinds before nodes."""
-    return sum(much * _share(one, other, kind) for kind, much in _WEIGHTS.items())
+    return sum(much * _share(a, b, kind) for kind, much in _WEIGHTS.items())
 
 
 def _share(one: Marks, other: Marks, kind: str) -> float:
@@ -68,10 +68,10 @@ def _share(one: Marks, other: Marks, kind: str) -> float:
     return round(both / every, 9) if every else 0.0
 
 
-def _weight(at: int | None) -> float:
-    if at is None:
+def _weight(distance: int | None) -> float:
+    if distance is None:
         return 0.0
-    layers, steps = divmod(at, LAYER)
+    layers, steps = divmod(distance, LAYER)
     found: float = 8.0**-layers * 0.9 ** min(steps, 64)
     return found
 
@@ -105,8 +105,8 @@ def pairs(old: Sequence[Marks], new: Sequence[Marks]) -> dict[int, int]:
     return found | {place: place for place in left if makers(new[place]) or not found}
 
 
-def _total(found: Mapping[int, int], alike: Mapping[tuple[int, int], float]) -> float:
-    return sum(alike.get((i, j), 0.0) for j, i in found.items())
+def _total(pairs: Mapping[int, int], alike: Mapping[tuple[int, int], float]) -> float:
+    return sum(alike.get((i, j), 0.0) for j, i in pairs.items())
 
 
 def _freely(alike: Mapping[tuple[int, int], float]) -> dict[int, int]:

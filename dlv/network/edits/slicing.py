@@ -61,10 +61,10 @@ def slice(  # noqa: A001  (the name that the query language and the design use)
     return Derived(made, tuple(_told(network, made, first, last, path, cut)))
 
 
-def _names(wiring: Wiring, given: str | Sequence[str], what: str, *, inputs: bool) -> list[str]:
+def _names(wiring: Wiring, given: str | Sequence[str], label: str, *, inputs: bool) -> list[str]:
     texts = [given] if isinstance(given, str) else list(given)
     if not texts:
-        raise UsageError(f"a slice needs at least one {what}")
+        raise UsageError(f"a slice needs at least one {label}")
     names = [
         text if inputs and text in wiring.input_names() else wiring.find(text).name
         for text in texts
@@ -160,7 +160,7 @@ class _Cut:
         ports = self.shapes.get(port[0], ())
         return ports[port[1]] if port[1] < len(ports) else None
 
-    def _input(self, port: Port, kept: set[str]) -> Input:
+    def _input(self, port: Port, names: set[str]) -> Input:
         self._check_cut(port)
         shape = self._shape(port)
         if shape is None:
@@ -168,7 +168,7 @@ class _Cut:
                 f"the slice would need `{port[0]}` as an input, and its shape is not known",
                 hint="begin the slice at another node",
             )
-        used = kept | self.given | {item.name for item in self.inputs.values()}
+        used = names | self.given | {item.name for item in self.inputs.values()}
         return Input(FreeNames(used, first=2).take(port[0]), shape, self._dtype(port))
 
     def _check_cut(self, port: Port) -> None:
@@ -214,17 +214,17 @@ class _Cut:
 
 def _told(
     network: Network,
-    made: Network,
+    sliced: Network,
     starts: Sequence[str],
     ends: Sequence[str],
     path: set[str],
     cut: _Cut,
 ) -> Iterable[Edit]:
-    count = f"{len(made.nodes)} of {len(network.nodes)} nodes"
+    count = f"{len(sliced.nodes)} of {len(network.nodes)} nodes"
     yield Edit("slice", starts[0], f"{', '.join(starts)} to {', '.join(ends)}: {count}")
     for item in cut.inputs.values():
         yield Edit("slice", item.name, f"is an input now, {text(item.shape)} {item.dtype}")
-    beside = [node.name for node in made.nodes if node.name not in path and not node.plumbing]
+    beside = [node.name for node in sliced.nodes if node.name not in path and not node.plumbing]
     if beside:
         names = ", ".join(beside[:5]) + (", …" if len(beside) > 5 else "")
         what = f"{len(beside)} further nodes are kept, which the ends need: {names}"

@@ -210,10 +210,10 @@ def _up_to(
     return found
 
 
-def _turns(before: _Side, after: _Side, found: Alignment) -> dict[tuple[str, str], Turn]:
+def _turns(before: _Side, after: _Side, alignment: Alignment) -> dict[tuple[str, str], Turn]:
     """Of tensors that lie in another order: how to bring the new one into the old one's."""
     result: dict[tuple[str, str], Turn] = {}
-    for a, b in found.pairs:
+    for a, b in alignment.pairs:
         if not (a.params and b.params):
             continue
         ours, theirs = before.normal.parameters(a), after.normal.parameters(b)
@@ -225,9 +225,9 @@ def _turns(before: _Side, after: _Side, found: Alignment) -> dict[tuple[str, str
     return result
 
 
-def _names(old: Network, new: Network, found: Alignment) -> Callable[[str], str | None]:
+def _names(old: Network, new: Network, alignment: Alignment) -> Callable[[str], str | None]:
     """Old producers by the names that they have in the new network."""
-    known = {a.name: b.name for a, b in found.pairs}
+    known = {a.name: b.name for a, b in alignment.pairs}
     if len(old.inputs) == len(new.inputs):
         known.update({a.name: b.name for a, b in zip(old.inputs, new.inputs, strict=True)})
     for name in (*old.input_names, *old.constants):
@@ -266,7 +266,7 @@ def _changes(old: Node, new: Node, alike: bool) -> list[Change]:
         return changes
     if op_of(old).raw and _arguments(old) != _arguments(new):
         changes.append(Change("arguments", _arguments(old), _arguments(new)))
-    if op_of(old).scales and old.params.keys() != new.params.keys():
+    if op_of(old).optional_tensors and old.params.keys() != new.params.keys():
         changes.append(Change("tensors", sorted(old.params), sorted(new.params)))
     for name in dict.fromkeys([*old.attrs, *new.attrs]):
         a, b = plain(old.attrs.get(name)), plain(new.attrs.get(name))

@@ -89,7 +89,7 @@ def _ends(walk: _Walk, one: Port, other: Port) -> tuple[Port, Port] | None:
         source = side.network.data_of(port)
         known = source is not None and source[0] in side.network
         nodes.append(side.network.node(source[0]) if known and source else None)
-    softmax = [node is not None and op_of(node).shares for node in nodes]
+    softmax = [node is not None and op_of(node).gives_probabilities for node in nodes]
     if softmax[0] != softmax[1]:
         place = 0 if softmax[0] else 1
         node, (_, only) = nodes[place], walk.sides()[place]

@@ -158,11 +158,11 @@ class Normal:
         return [port for port in node.inputs if self.network.data_of(port) is not None]
 
     def input_hash(
-        self, reader: Node | None, port: Port, found: Mapping[Port, int]
+        self, reader: Node | None, port: Port, hashes: Mapping[Port, int]
     ) -> tuple[Hashable, int]:
         """Of one input of a layer, or one output of the network."""
         source = self.network.data_of(port)
-        return (self.signature(reader, port), -1 if source is None else found.get(source, -1))
+        return (self.signature(reader, port), -1 if source is None else hashes.get(source, -1))
 
 
 def _items(attrs: Mapping[str, Any]) -> tuple[tuple[str, Hashable], ...]:

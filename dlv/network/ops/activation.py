@@ -227,7 +227,7 @@ class Softmax(Elementwise):
     name = "SOFTMAX"
     attributes = (Attribute("axis", Kind.INT, -1), Attribute("log", Kind.BOOL, False))
 
-    shares = True
+    gives_probabilities = True
 
     def keeps_order(self, node: Node) -> bool:
         return node.attrs.get("axis") in (-1, 1)

@@ -56,9 +56,9 @@ _WINDOWS = (
 _LAYOUTS = ("kernel_last", "kernel_first")
 
 
-def spatial(shape: Shape, axes: int, channels: str, what: str) -> tuple[Dim, Dim, Shape]:
+def spatial(shape: Shape, axes: int, channels: str, label: str) -> tuple[Dim, Dim, Shape]:
     """Batch, channels and the spatial axes of a feature map."""
-    with_rank(shape, axes + 2, what)
+    with_rank(shape, axes + 2, label)
     if channels == "last":
         return shape[0], shape[-1], shape[1:-1]
     return shape[0], shape[1], shape[2:]
@@ -341,9 +341,9 @@ class Conv(Op):
         return prod(-(-k * gcd(s, d) // s) for k, s, d in rows)
 
 
-def _grouped(each: ValueAxis, whole: ValueAxis, groups: int) -> ValueAxis:
+def _grouped(axis: ValueAxis, whole: ValueAxis, groups: int) -> ValueAxis:
     """Each group has its own stretch of what the whole layer reads, or makes."""
-    return (replace(each[0], groups=groups, whole=whole),)
+    return (replace(axis[0], groups=groups, whole=whole),)
 
 
 def _by_group(x: Array, groups: int) -> Floats:

@@ -59,29 +59,29 @@ def batch_of(node: Node, ball: balls.Ball) -> balls.Ball:
 
 
 def radii(
-    norms: balls.Norms, run: balls.BallRun, reach: Reach, given: Floats, bias: Floats | None
+    norms: balls.Norms, run: balls.BallRun, reach: Reach, radius: Floats, bias: Floats | None
 ) -> Floats:
-    """Radius of the output, for rows whose input has the radius `given`.
+    """Radius of the output, for rows whose input has the radius `radius`.
 
     Rows may stand along several axes.
     """
     from dlv.network.bounds import ball as balls
 
     added = 0.0 if bias is None else sqrt(reach.places) * float(balls.l2(bias[None])[0])
-    moved = norms.opn * given + unread(norms, reach)
-    found: Floats = (moved + roundings(norms, run, reach, given, added)) * balls.UP
+    moved = norms.opn * radius + unread(norms, reach)
+    found: Floats = (moved + roundings(norms, run, reach, radius, added)) * balls.UP
     return found
 
 
 def roundings(
-    norms: balls.Norms, run: balls.BallRun, reach: Reach, given: Floats, added: float
+    norms: balls.Norms, run: balls.BallRun, reach: Reach, radius: Floats, added: float
 ) -> Floats:
     """How far both sides together may be from exact sums; `added`: the norm of all biases."""
     import numpy as np
 
     from dlv.network.bounds import ball as balls
 
-    wide = reach.patches + sqrt(reach.overlap) * given
+    wide = reach.patches + sqrt(reach.overlap) * radius
     sums = norms.fro * wide + added
     theirs = balls.gamma(reach.terms + 3, run.reference.unit) * sums
     whole = norms.fro + norms.dfro
@@ -165,7 +165,7 @@ def root(squares: Floats, terms: int) -> Floats:
 
 
 def ball(
-    centre: Floats, radius: Floats, found: Floats | None, tokens: Floats | None = None
+    centre: Floats, radius: Floats, box: Floats | None, tokens: Floats | None = None
 ) -> balls.Ball:
     """A ball whose radius, box and tokens bound each other.
 
@@ -176,14 +176,14 @@ def ball(
     from dlv.network.bounds import ball as balls
 
     each = (-1, *(1 for _ in centre.shape[1:]))
-    if found is not None:
-        found = np.where(np.isfinite(radius).reshape(each), found, np.inf)
+    if box is not None:
+        box = np.where(np.isfinite(radius).reshape(each), box, np.inf)
     if tokens is not None:
         radius = np.minimum(radius, balls.l2(tokens))
-    if found is not None:
-        radius = np.minimum(radius, balls.l2(found))
-        found = np.minimum(found, radius.reshape(each))
-    return balls.Ball(centre, radius, found, tokens)
+    if box is not None:
+        radius = np.minimum(radius, balls.l2(box))
+        box = np.minimum(box, radius.reshape(each))
+    return balls.Ball(centre, radius, box, tokens)
 
 
 def unread_form(

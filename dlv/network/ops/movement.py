@@ -29,17 +29,17 @@ class Move:
     grids: Callable[[Array], list[Array]]
 
 
-def moves(node: Node, shape: Lengths, given: Numbers, sizes: Mapping[str, int]) -> list[Move]:
-    """One for each output. `given`: the numbers that came in behind the tensor."""
+def moves(node: Node, shape: Lengths, numbers: Numbers, sizes: Mapping[str, int]) -> list[Move]:
+    """One for each output. `numbers`: the numbers that came in behind the tensor."""
     kind = node.attrs["kind"]
     if kind == "split":
         return _split(node, shape)
     if kind in ("view", "reshape"):
-        return [_reshape(_filled(node, shape, node.attrs["size"], given, sizes), shape)]
+        return [_reshape(_filled(node, shape, node.attrs["size"], numbers, sizes), shape)]
     if kind == "expand":
-        return [_expand(node, shape, node.attrs["size"], given, sizes)]
+        return [_expand(node, shape, node.attrs["size"], numbers, sizes)]
     if kind in ("slice", "select"):
-        return [_cut(node, shape, given)]
+        return [_cut(node, shape, numbers)]
     return [_MAKERS[kind](node.attrs, shape)]
 
 
@@ -50,7 +50,9 @@ def number(value: Array) -> int | float | bool:
     return int(found) if isinstance(found, float) and found.is_integer() else found
 
 
-def lengths(node: Node, size: Sequence[Any], given: Numbers, sizes: Mapping[str, int]) -> list[int]:
+def lengths(
+    node: Node, size: Sequence[Any], numbers: Numbers, sizes: Mapping[str, int]
+) -> list[int]:
     """A size with the numbers that came in put in its open places.
 
     Symbols and unknowns come in, in this order; where none do, a symbol is that of the
@@ -59,12 +61,12 @@ def lengths(node: Node, size: Sequence[Any], given: Numbers, sizes: Mapping[str,
     unknown = [place for place, dim in enumerate(size) if dim is None]
     places = [place for place, dim in enumerate(size) if not isinstance(dim, int)]
     source: dict[int, int | float | bool] = {}
-    if given and len(given) == len(places):
-        source = dict(zip(places, given, strict=True))
-    elif given and len(given) == len(unknown):
-        source = dict(zip(unknown, given, strict=True))
-    elif given:
-        raise NotRunnable(node, f"{len(given)} lengths come in, {len(places)} are open in {size}")
+    if numbers and len(numbers) == len(places):
+        source = dict(zip(places, numbers, strict=True))
+    elif numbers and len(numbers) == len(unknown):
+        source = dict(zip(unknown, numbers, strict=True))
+    elif numbers:
+        raise NotRunnable(node, f"{len(numbers)} lengths come in, {len(places)} are open in {size}")
     elif len(unknown) == 1 and -1 not in size and node.attrs["kind"] in ("view", "reshape"):
         source = {unknown[0]: -1}
     elif unknown:
@@ -79,12 +81,12 @@ def lengths(node: Node, size: Sequence[Any], given: Numbers, sizes: Mapping[str,
 
 
 def _filled(
-    node: Node, shape: Lengths, size: Sequence[Any], given: Numbers, sizes: Mapping[str, int]
+    node: Node, shape: Lengths, size: Sequence[Any], numbers: Numbers, sizes: Mapping[str, int]
 ) -> Lengths:
     """The same with the one length that follows from the others."""
     import dlv.network.bounds.grains as grains
 
-    found = lengths(node, size, given, sizes)
+    found = lengths(node, size, numbers, sizes)
     if -1 in found:
         place, total = found.index(-1), grains.count(shape, 0)
         rest = grains.count([length for length in found if length != -1], 0)
@@ -144,9 +146,9 @@ def _unsqueeze(attrs: Mapping[str, Any], shape: Lengths) -> Move:
 
 
 def _expand(
-    node: Node, shape: Lengths, size: Sequence[Any], given: Numbers, sizes: Mapping[str, int]
+    node: Node, shape: Lengths, size: Sequence[Any], numbers: Numbers, sizes: Mapping[str, int]
 ) -> Move:
-    found = lengths(node, size, given, sizes)
+    found = lengths(node, size, numbers, sizes)
     new = len(found) - len(shape)
     if new < 0 or -1 in found[:new]:
         raise NotRunnable(node, f"{list(shape)} cannot be expanded to {found}")
@@ -181,7 +183,7 @@ def _piece(shape: Lengths, place: int, piece: slice | int) -> Move:
     return Move(lambda x: x[index], grids)
 
 
-def _cut(node: Node, shape: Lengths, given: Numbers) -> Move:
+def _cut(node: Node, shape: Lengths, numbers: Numbers) -> Move:
     attrs = node.attrs
     axis = attrs["axis"]
     if attrs["kind"] == "select":
@@ -189,8 +191,8 @@ def _cut(node: Node, shape: Lengths, given: Numbers) -> Move:
     else:
         names = ("axis", "start", "end", "step")
     told: dict[str, Any] = {name: attrs[name] for name in names}
-    if given:
-        told.update(_recorded(node, names, given))
+    if numbers:
+        told.update(_recorded(node, names, numbers))
         axis = told["axis"]
     place = axis_of(axis, len(shape), "axis")
     if attrs["kind"] == "slice":
@@ -201,19 +203,19 @@ def _cut(node: Node, shape: Lengths, given: Numbers) -> Move:
     return _piece(shape, place, int(index))
 
 
-def _recorded(node: Node, names: Sequence[str], given: Numbers) -> dict[str, Any]:
+def _recorded(node: Node, names: Sequence[str], numbers: Numbers) -> dict[str, Any]:
     """Attributes of a cut whose numbers came in, by the recorded call."""
     args = (node.source or {}).get("args")
     result: dict[str, Any] = {}
     used = 0
     for name, item in zip(names, args[1:] if isinstance(args, list) else [], strict=False):
         [(tag, value)] = item.items() if isinstance(item, dict) and len(item) == 1 else [("", 0)]
-        if tag == "n" and 1 <= value <= len(given):
-            result[name] = given[value - 1]
+        if tag == "n" and 1 <= value <= len(numbers):
+            result[name] = numbers[value - 1]
             used += 1
         elif tag == "c":
             result[name] = value
-    if used != len(given):
+    if used != len(numbers):
         raise NotRunnable(
             node,
             "what comes in beside the data has no place in its attributes",
@@ -250,18 +252,18 @@ _MAKERS: Mapping[str, Callable[[Mapping[str, Any], Lengths], Move]] = {
 }
 
 
-def filled_array(node: Node, given: Numbers, sizes: Mapping[str, int]) -> Array:
+def filled_array(node: Node, numbers: Numbers, sizes: Mapping[str, int]) -> Array:
     """What is filled from numbers alone, or worked out of them."""
     import numpy as np
 
     attrs = node.attrs
     if attrs["kind"] == "fill":
-        return np.full(lengths(node, attrs["size"], given, sizes), attrs["const"], _dtype(node))
-    found = evaluate(node, given)
+        return np.full(lengths(node, attrs["size"], numbers, sizes), attrs["const"], _dtype(node))
+    found = evaluate(node, numbers)
     if found is None:
         raise NotRunnable(
             node,
-            f"{attrs['operator']!r} of {len(given)} numbers is not known",
+            f"{attrs['operator']!r} of {len(numbers)} numbers is not known",
             hint="dlv eval --engine torch",
         )
     return np.asarray(found)
@@ -324,39 +326,39 @@ _FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
 }
 
 
-def evaluate(node: Node, given: Sequence[Number]) -> Number | None:
+def evaluate(node: Node, numbers: Sequence[Number]) -> Number | None:
     """The number that an `arithmetic` node works out; None where its attributes do not say how.
 
     Numbers that stood in the exported call are in its `source` alone.
     """
     word = str(node.attrs["operator"]).rpartition(".")[2].removeprefix("sym_")
-    given = _arguments(node, given)
+    numbers = _arguments(node, numbers)
     try:
         if word == "sum":
-            return sum(given)
+            return sum(numbers)
         count, function = _FUNCTIONS.get(word, (None, None))
-        if function is None or count != len(given):
+        if function is None or count != len(numbers):
             return None
-        found: Number = function(*given)
+        found: Number = function(*numbers)
         return found
     except (ArithmeticError, TypeError, ValueError) as error:
-        raise UsageError(f"{word} of {', '.join(map(str, given))}", why=str(error)) from error
+        raise UsageError(f"{word} of {', '.join(map(str, numbers))}", why=str(error)) from error
 
 
-def _arguments(node: Node, given: Sequence[Number]) -> Sequence[Number]:
+def _arguments(node: Node, numbers: Sequence[Number]) -> Sequence[Number]:
     """What comes in, between the constants of the recorded call."""
     recorded = (node.source or {}).get("args")
     if not isinstance(recorded, list):
-        return given
+        return numbers
     result: list[Number] = []
     for item in recorded:
         if not isinstance(item, dict) or len(item) != 1:
-            return given
+            return numbers
         [(tag, value)] = item.items()
-        if tag == "n" and type(value) is int and 0 <= value < len(given):
-            result.append(given[value])
+        if tag == "n" and type(value) is int and 0 <= value < len(numbers):
+            result.append(numbers[value])
         elif tag == "c" and isinstance(value, int | float):
             result.append(value)
         else:
-            return given
+            return numbers
     return result

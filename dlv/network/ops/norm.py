@@ -46,7 +46,8 @@ class Norm(Elementwise):
         Slot("running_var", "optional", buffer=True, variants=_STATISTICS, fresh=("BATCH",)),
     )
     one_dtype = False
-    records_lengths = scales = True
+    source_has_lengths = True
+    optional_tensors = True
 
     def batch_statistics(self, node: Node) -> bool:
         return node.variant == "BATCH"

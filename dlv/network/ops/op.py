@@ -172,14 +172,14 @@ class Op:
     lookup: ClassVar[bool] = False
     # Drops values at random in training, and does nothing after it.
     dropout: ClassVar[bool] = False
-    # Turns scores along one axis into shares of 1, in the same order.
-    shares: ClassVar[bool] = False
+    # Turns scores along one axis into probabilities, or their logarithms; their order stays.
+    gives_probabilities: ClassVar[bool] = False
     # Puts its inputs side by side along one axis.
     joins: ClassVar[bool] = False
-    # What was recorded of the call may hold the lengths that its input had.
-    records_lengths: ClassVar[bool] = False
-    # Which tensors it has is another question than what its attributes are.
-    scales: ClassVar[bool] = False
+    # The recorded call in `source` may name lengths of the input: void once its shape changes.
+    source_has_lengths: ClassVar[bool] = False
+    # Nodes of the same attributes may fill different slots, which a comparison has to list.
+    optional_tensors: ClassVar[bool] = False
     # The order of its inputs does not matter.
     commutes: ClassVar[bool] = False
     # Whether weight and bias must have one dtype; normalisation may keep wider statistics.
@@ -377,9 +377,9 @@ class Elementwise(Op):
         return (inputs[0],)
 
 
-def with_rank(shape: Shape, rank: int, what: str) -> Shape:
+def with_rank(shape: Shape, rank: int, label: str) -> Shape:
     if len(shape) != rank:
-        raise ShapeError(f"{what} takes {rank} axes", seen=text(shape), wanted=f"{rank} axes")
+        raise ShapeError(f"{label} takes {rank} axes", seen=text(shape), wanted=f"{rank} axes")
     return shape
 
 

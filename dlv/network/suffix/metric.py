@@ -41,7 +41,7 @@ def suffix_of(
     back beside the tables they are made again for planes of which the first is the same.
     """
     source = Source(program, weights, depths)
-    made = plan(program, {name: rows[name].shape[1:] for name in program.given})
+    made = plan(program, {name: rows[name].shape[1:] for name in program.input_names})
     check(made, source)
     try:
         with np.errstate(all="ignore"):

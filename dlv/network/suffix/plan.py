@@ -116,7 +116,7 @@ class _Slot:
 def shapes_of(program: Program, given: Mapping[str, Sequence[int]]) -> dict[Port, tuple[int, ...]]:
     """The shape of every value, of a batch of one; `given`: of the inputs, without the batch."""
     shapes: dict[Port, tuple[int, ...]] = {
-        (name, 0): (1, *given[name]) for name in program.given if name in given
+        (name, 0): (1, *given[name]) for name in program.input_names if name in given
     }
     for step in program.steps:
         made = op_of(step.node).shape(step.node, [shapes.get(port) for port in step.inputs])
@@ -233,7 +233,7 @@ class _Planner:
         made_slot = _Slot(width, slot.free and (window is None or window.alone))
         if window is not None:
             made_slot.aliases = window.aliases
-        if source[0] in self.program.given:
+        if source[0] in self.program.input_names:
             self._sum(port, ())
             return
         self.moves.append(Through(step, len(self.sides) - 1, start, slot.width, window))
@@ -355,7 +355,9 @@ class _Planner:
     def _sum(self, port: Port, inputs: Sequence[Port]) -> None:
         """Each of the inputs, but for those without errors, takes the place of `port`."""
         slot = self.live[port]
-        wanted = [p for p in inputs if p[0] not in self.program.given + self.program.constants]
+        wanted = [
+            p for p in inputs if p[0] not in self.program.input_names + self.program.constants
+        ]
         if len(wanted) == 1:
             self._rename(port, wanted[0], slot)
             return

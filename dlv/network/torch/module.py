@@ -232,15 +232,15 @@ class NetworkModule(Holder):
             holder = holder._modules[word]
         return holder, key
 
-    def _prepare(self, made: Plan) -> None:
-        self._dlv_needed = made.needed
+    def _prepare(self, plan: Plan) -> None:
+        self._dlv_needed = plan.needed
         self._dlv_steps = [
             (
                 step,
                 [(slot, *self._holder(name)) for slot, name in step.params],
                 _HELD if step.node.name in self._dlv_held else self._gate(step),
             )
-            for step in made.steps
+            for step in plan.steps
         ]
 
     def hold(self, names: Collection[str]) -> None:

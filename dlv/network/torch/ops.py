@@ -529,9 +529,9 @@ def attention(node: Node) -> Run:
     return run
 
 
-def _and_causal(mask: Any, asked: Any, kept: Any) -> Any:
+def _and_causal(mask: Any, queries: Any, keys: Any) -> Any:
     """torch takes a mask or the causal one, not both."""
-    before = torch.ones(asked, kept, dtype=torch.bool, device=mask.device).tril()
+    before = torch.ones(queries, keys, dtype=torch.bool, device=mask.device).tril()
     if mask.dtype == torch.bool:
         return mask & before
     return mask.masked_fill(~before, -torch.inf)

@@ -301,16 +301,16 @@ def _list(items: Sequence[Make]) -> Make:
     return lambda call: [make(call) for make in items]
 
 
-def _set_gates(names: Sequence[str], given: list[Make], keyed: dict[str, Make]) -> None:
+def _set_gates(names: Sequence[str], positional: list[Make], keyed: dict[str, Make]) -> None:
     """Flags that were right at the moment of the export follow the module's mode."""
-    places = {name: place for place, name in enumerate(names[: len(given)])}
+    places = {name: place for place, name in enumerate(names[: len(positional)])}
 
     def find(name: str) -> Make | None:
-        return given[places[name]] if name in places else keyed.get(name)
+        return positional[places[name]] if name in places else keyed.get(name)
 
     def put(name: str, make: Make) -> None:
         if name in places:
-            given[places[name]] = make
+            positional[places[name]] = make
         else:
             keyed[name] = make
 

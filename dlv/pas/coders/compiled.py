@@ -149,12 +149,12 @@ def _scatter(contexts: Any, places: Any, gathered: Any, out: Any) -> None:
         places[3, context] += np.uint32(1)
 
 
-def _unpack(counts: Any, packed: Any, classes: Any, rest: Any, out: Any) -> int:
-    """Packed classes and other digits as digits; returns how many of `rest` it took.
+def _unpack(counts: Any, packed: Any, classes: Any, others: Any, out: Any) -> int:
+    """Packed classes and other digits as digits; returns how many of `others` it took.
 
-    `rest` has one digit more than there are. It stops where there are too few.
+    `others` has one digit more than there are. It stops where there are too few.
     """
-    known = np.uint64(len(rest) - 1)
+    known = np.uint64(len(others) - 1)
     at = np.uint64(0)
     taken = np.uint64(0)
     place = np.uint64(0)
@@ -165,7 +165,7 @@ def _unpack(counts: Any, packed: Any, classes: Any, rest: Any, out: Any) -> int:
             if taken + count > known:
                 return int(known) + 1
             while at < end:
-                out[at] = rest[taken]
+                out[at] = others[taken]
                 at += np.uint64(1)
                 taken += np.uint64(1)
         while at < end:
@@ -174,7 +174,7 @@ def _unpack(counts: Any, packed: Any, classes: Any, rest: Any, out: Any) -> int:
             if taken > known:
                 return int(taken)
             other = one == np.uint8(3)
-            out[at] = rest[taken] if other else np.uint8(one - np.uint8(1))
+            out[at] = others[taken] if other else np.uint8(one - np.uint8(1))
             taken += np.uint64(other)
             at += np.uint64(1)
             place += np.uint64(1)

@@ -371,10 +371,10 @@ def packable(gathered: Bytes, counts: NDArray[np.int64]) -> NDArray[np.bool_]:
     return out
 
 
-def _pack(found: Bytes) -> Bytes:
+def _pack(classes: Bytes) -> Bytes:
     """Classes, four to a byte; the last byte is filled up with zeros."""
-    fours = np.zeros((len(found) + 3) // 4 * 4, np.uint8)
-    fours[: len(found)] = found
+    fours = np.zeros((len(classes) + 3) // 4 * 4, np.uint8)
+    fours[: len(classes)] = classes
     # As words of four bytes: 2 bits of each end up in the lowest.
     words = fours.view("<u4")
     packed = words | (words >> np.uint32(6))
@@ -399,8 +399,8 @@ def _check_filling(packed: Bytes, count: int) -> None:
         raise Damaged("packed classes are not filled up with zeros")
 
 
-def _wrong_length(found: int, expected: int) -> Damaged:
-    return Damaged("a context chunk has the wrong length", why=f"{found} bytes, not {expected}")
+def _wrong_length(actual: int, expected: int) -> Damaged:
+    return Damaged("a context chunk has the wrong length", why=f"{actual} bytes, not {expected}")
 
 
 class AboveCodec:

@@ -48,7 +48,7 @@ class Span:
     rows: int
     column: int
     columns: int
-    at: int  # where in the run it begins
+    offset: int  # where in the run it begins
 
     @property
     def count(self) -> int:
@@ -117,7 +117,9 @@ class Scales:
             for first in range(0, span.rows, step):
                 some = min(step, span.rows - first)
                 rows = self.rows[span.row + first : span.row + first + some]
-                at = slice(span.at + first * span.columns, span.at + (first + some) * span.columns)
+                at = slice(
+                    span.offset + first * span.columns, span.offset + (first + some) * span.columns
+                )
                 sums = np.add.outer(rows, columns)
                 sums -= fours[at].reshape(sums.shape)
                 np.right_shift(sums, 1, out=sums)
@@ -147,7 +149,9 @@ class Measure:
             step = max(1, (1 << 17) // max(1, span.columns))
             for first in range(0, span.rows, step):
                 some = min(step, span.rows - first)
-                at = slice(span.at + first * span.columns, span.at + (first + some) * span.columns)
+                at = slice(
+                    span.offset + first * span.columns, span.offset + (first + some) * span.columns
+                )
                 sizes = self._sizes(digits[at], exponents[at]).reshape(some, span.columns)
                 row = span.row + first
                 self._rows[row : row + some] += sizes.sum(1, dtype=np.float64)

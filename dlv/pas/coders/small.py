@@ -33,7 +33,7 @@ from dlv.pas.deltas.difference import Delta
 from dlv.pas.deltas.lowrank import Pair
 from dlv.pas.deltas.predictors import predictors_of
 from dlv.pas.deltas.search import Predicted, find_predictors
-from dlv.pas.encode import Encoded, Part, Put, same_bytes
+from dlv.pas.encode import Emit, Encoded, Part, same_bytes
 from dlv.pas.floats import Words, applied, differences, exponents, words_in
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import OPAQUE, Ieee, raw_of, word_shape, words_of
@@ -66,7 +66,7 @@ def encode_small(
     shape: Sequence[int],
     name: str,
     base_name: str,
-    put: Put,
+    emit: Emit,
     *,
     scale: tuple[str, NDArray[np.uint8] | NDArray[np.uint16] | None],
     slow: bool = False,
@@ -90,7 +90,7 @@ def encode_small(
     if len(target):
         large = len(target) > SMALL
         found = find_predictors(pair, slow=slow) if large else NONE
-        found = _cheapest(coder, pair, found, large, put, anew)
+        found = _cheapest(coder, pair, found, large, emit, anew)
     made = Delta("sub", base_name, None, tuple(found[0]))
     layout = Ieee()
     config = made.get_config()
@@ -100,9 +100,9 @@ def encode_small(
 def _cheapest(
     coder: _Coder,
     pair: Pair,
-    found: Predicted,
+    candidates: Predicted,
     large: bool,
-    put: Put,
+    emit: Emit,
     anew: Callable[[], None] | None,
 ) -> Predicted:
     """Code with all that was found, or with less where the fast tier is smaller."""
@@ -111,15 +111,15 @@ def _cheapest(
         for start in range(0, len(pair.target), SEGMENT)
         for plane in coder.planes(pair.digits(start, start + SEGMENT), pair)
     )
-    attempts = [(found, large, True)] if coder.tables is not None else []
-    attempts += [(found, large, False)]
-    if found[0]:
+    attempts = [(candidates, large, True)] if coder.tables is not None else []
+    attempts += [(candidates, large, False)]
+    if candidates[0]:
         attempts += [(NONE, large, False)]
     hold = anew is None and len(pair.target) * pair.form.width <= HOLD
     for predicted, contexts, ranged in attempts:
         parts: list[Part] = []
-        total = _Total(put if anew else parts.append if hold else lambda _: None)
-        tables = coder.encode(pair, predicted, contexts, total.put, ranged=ranged)
+        total = _Total(emit if anew else parts.append if hold else lambda _: None)
+        tables = coder.encode(pair, predicted, contexts, total.add, ranged=ranged)
         if total.bytes + sum(len(choose_text(table)[1]) for table in tables) > fast + SLACK:
             if anew is not None:
                 anew()
@@ -129,24 +129,24 @@ def _cheapest(
             coder.tables.add(table)
         if hold:
             for part in parts:
-                put(part)
+                emit(part)
         elif anew is None:
-            coder.encode(pair, predicted, contexts, put, ranged=ranged)
+            coder.encode(pair, predicted, contexts, emit, ranged=ranged)
         return predicted
-    coder.encode(pair, NONE, False, put)
+    coder.encode(pair, NONE, False, emit)
     return NONE
 
 
 class _Total:
     """Counts the bytes of parts on their way."""
 
-    def __init__(self, put: Callable[[Part], None]) -> None:
+    def __init__(self, emit: Callable[[Part], None]) -> None:
         self.bytes = 0
-        self._put = put
+        self._emit = emit
 
-    def put(self, part: Part) -> None:
+    def add(self, part: Part) -> None:
         self.bytes += len(part.encoded.data)
-        self._put(part)
+        self._emit(part)
 
 
 @dataclass
@@ -158,32 +158,32 @@ class _Coder:
     tables: TableStore | None
 
     def encode(
-        self, pair: Pair, found: Predicted, contexts: bool, put: Put, *, ranged: bool = False
+        self, pair: Pair, predicted: Predicted, contexts: bool, emit: Emit, *, ranged: bool = False
     ) -> list[bytes]:
         """All parts of a matrix, decoded again and compared; the tables that they name."""
-        side = found[1]
-        pair = pair.with_predictors(predictors_of(*found, pair.dtype, pair.shape))
+        side = predicted[1]
+        pair = pair.with_predictors(predictors_of(*predicted, pair.dtype, pair.shape))
         scales = None
         if contexts:
             scales = self._measured(pair)
             side += scales.tobytes()
         if side:
-            put(_side_part(side))
+            emit(_side_part(side))
             if scales is not None:
-                scales = Scales.parse(side[len(found[1]) :], pair.shape)
+                scales = Scales.parse(side[len(predicted[1]) :], pair.shape)
         tables = self._tables(pair, scales) if ranged and scales is not None else None
         used: set[str] = set()
         for start in range(0, len(pair.target), SEGMENT):
             target = pair.target[start : start + SEGMENT]
-            predicted = pair.predicted(start, start + SEGMENT)
-            digits = differences(target, predicted, pair.form)
+            guess = pair.predicted(start, start + SEGMENT)
+            digits = differences(target, guess, pair.form)
             q = None if scales is None else scales.q(self._exponents(pair, start), start)
             parts, decoded = self._segment(self.planes(digits, pair), q, pair, start, tables)
             again = Ieee().cutter(b"", pair.dtype, pair.shape).paste(decoded, start, len(target))
-            _compare(raw_of(applied(again, predicted, pair.form)), raw_of(target))
+            _compare(raw_of(applied(again, guess, pair.form)), raw_of(target))
             for part in parts:
                 used.add(str(part.encoded.codec.get("table")))
-                put(part)
+                emit(part)
         return [table for table in tables or [] if hash_bytes(table) in used]
 
     def planes(self, digits: Words, pair: Pair) -> list[Raw]:

@@ -82,13 +82,13 @@ def declared_size(data: Raw) -> int | None:
     return size if 0 <= size < 1 << 62 else None
 
 
-def decompress(data: Raw, limit: int, what: str) -> bytes:
+def decompress(data: Raw, limit: int, label: str) -> bytes:
     """A frame of at most `limit` bytes of content; the size is checked before allocation."""
     size = declared_size(data)
     if size is None:
-        raise Damaged(f"{what} is not a zstd frame with a content size")
+        raise Damaged(f"{label} is not a zstd frame with a content size")
     if size > limit:
-        raise Damaged(f"{what} is too large", why=f"it declares {size} bytes, not <= {limit}")
+        raise Damaged(f"{label} is too large", why=f"it declares {size} bytes, not <= {limit}")
     return _decompress(data, size)
 
 

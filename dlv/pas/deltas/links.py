@@ -15,7 +15,7 @@ from functools import cached_property
 
 from dlv.errors import Damaged, StorageError
 from dlv.kinds import Piece, Raw
-from dlv.pas.chunks import ChunkSource, in_order, join_pieces, share
+from dlv.pas.chunks import ChunkSource, in_order, join_pieces, piece_of
 from dlv.pas.coders.codecs import codec_of, context_codec_of
 from dlv.pas.coders.context import AboveCodec
 from dlv.pas.coders.contexts import Scales
@@ -98,7 +98,7 @@ class Link:
         """Bytes per word."""
         return words_of(self.dtype)[0]
 
-    def what(self, plane: int) -> str:
+    def plane_label(self, plane: int) -> str:
         return f"plane {plane} of matrix {self.matrix}"
 
     def uneven(self, plane: int) -> bool:
@@ -179,7 +179,7 @@ def link_of(encoding: Encoding, source: ChunkSource, planes: int) -> Link:
 
 
 def _in_order(link: Link, plane: int, pieces: list[Piece]) -> list[Piece]:
-    what = link.what(plane)
+    what = link.plane_label(plane)
     if link.uneven(plane):
         segments = -(-link.count // SEGMENT)
         if pieces and len(pieces) != segments:
@@ -287,10 +287,10 @@ class PlaneReader:
         self._pieces = link.planes[plane]
         self._starts = [piece.start for piece in self._pieces]
         self._source = source
-        self._what = link.what(plane)
+        self._label = link.plane_label(plane)
         self._held: tuple[Piece, Raw] | None = None
 
-    def at(self, start: int) -> Piece:
+    def piece_at(self, start: int) -> Piece:
         """The piece that byte `start` lies in."""
         return self._pieces[bisect.bisect_right(self._starts, start) - 1]
 
@@ -298,7 +298,7 @@ class PlaneReader:
         """`count` bytes from `start`."""
         parts: list[Raw] = []
         while count:
-            piece = self.at(start)
+            piece = self.piece_at(start)
             decoded = self._share(piece)
             first = start - piece.start
             size = min(count, piece.count - first)
@@ -317,7 +317,7 @@ class PlaneReader:
 
     def stored(self, start: int) -> tuple[Piece, Raw]:
         """The piece that begins at `start` and its bytes as stored."""
-        piece = self.at(start)
+        piece = self.piece_at(start)
         return piece, self._source.stored(piece)
 
     def _share(self, piece: Piece) -> Raw:
@@ -326,4 +326,4 @@ class PlaneReader:
         return self._held[1]
 
     def _decoded(self, piece: Piece) -> Raw:
-        return share(piece, self._source.read(piece), self._what)
+        return piece_of(piece, self._source.read(piece), self._label)

@@ -175,9 +175,9 @@ def in_integers(
         yield whole, np.rint(again * 2.0**-power), power
 
 
-def entropy_bytes(pair: Pair, found: Predicted) -> float:
+def entropy_bytes(pair: Pair, predicted: Predicted) -> float:
     """What differences that are nearly all zero take, and the side data."""
-    pair = pair.with_predictors(predictors_of(found[0], found[1], pair.dtype, pair.shape))
+    pair = pair.with_predictors(predictors_of(predicted[0], predicted[1], pair.dtype, pair.shape))
     total, count = 0.0, 0
     counts = np.zeros(256)
     for start, stop in pair.sample():
@@ -187,7 +187,7 @@ def entropy_bytes(pair: Pair, found: Predicted) -> float:
         count += stop - start
     used = counts[counts > 0]
     total += float((used * np.log2(count / used)).sum())
-    return total / count * len(pair.target) / 8 + len(choose(found[1])[1])
+    return total / count * len(pair.target) / 8 + len(choose(predicted[1])[1])
 
 
 def _solved(moved: Floats, weights: Floats, basis: Floats) -> Floats:
@@ -328,10 +328,10 @@ def _shrink(alphas: Floats, by_row: bool) -> Predicted | None:
     return [{"id": "shrink", "shift": shift, "rows": by_row, "data": hash_bytes(side)}], side
 
 
-def _stored(made: Predicted) -> Floats:
+def _stored(shrunk: Predicted) -> Floats:
     """The alphas as they will be read."""
     alphas: Floats = np.ldexp(
-        np.frombuffer(made[1], "<i2").astype(np.float64), -made[0][0]["shift"]
+        np.frombuffer(shrunk[1], "<i2").astype(np.float64), -shrunk[0][0]["shift"]
     )
     return alphas
 
@@ -364,16 +364,16 @@ def _low_rank(scaled: _Scaled, alphas: Floats | None, most: int) -> Made | None:
     return made
 
 
-def _refined(scaled: _Scaled, left: Floats, made: Made | None) -> Made | None:
+def _refined(scaled: _Scaled, left: Floats, factors: Made | None) -> Made | None:
     """The same, nearer to the last bits, if little more than rounding is left."""
     pair = scaled.pair
     moved = scaled.grid(slice(0, pair.rows), None)
     weights = weights_of(pair, scaled.rows, scaled.columns)
     right = left.T @ moved
     if np.sqrt((weights * (moved - left @ right) ** 2).mean()) > NEAR:
-        return made
-    best = made
-    least = np.inf if made is None else entropy_bytes(pair, ([made[0]], made[1]))
+        return factors
+    best = factors
+    least = np.inf if factors is None else entropy_bytes(pair, ([factors[0]], factors[1]))
     left, right = refined(moved, weights, right)
     for whole, other, power in in_integers(moved, weights, left, right):
         again = pack_factors(whole, other, scaled.rows, scaled.columns + power)

@@ -93,7 +93,7 @@ class Drift:
         out = words.copy()
         for span in spans(start, len(words), self._columns):
             flags = self._flags[span.row : span.row + span.rows]
-            some = out[span.at : span.at + span.count].reshape(span.rows, span.columns)
+            some = out[span.offset : span.offset + span.count].reshape(span.rows, span.columns)
             if not flags.any():
                 continue
             loops = compiled.loops(0)
@@ -165,7 +165,7 @@ class Affine:
     def apply(self, words: Words, start: int) -> Words:
         out = words.copy()
         for span in self._blocks(start, len(words)):
-            at = slice(span.at, span.at + span.count)
+            at = slice(span.offset, span.offset + span.count)
             values, plain = self._values(words[at], span)
             good = plain & (np.abs(values) >= self._least) & (np.abs(values) <= self._most)
             np.copyto(values, 0.0, where=~good)
@@ -177,7 +177,7 @@ class Affine:
         low_out, high_out = low.copy(), high.copy()
         top = self._form.words.type(2 * self._form.top - 1)
         for span in self._blocks(start, len(low)):
-            at = slice(span.at, span.at + span.count)
+            at = slice(span.offset, span.offset + span.count)
             ends = []
             for some in (low[at], high[at]):
                 words = unordered(some, self._form)
@@ -212,7 +212,7 @@ class Affine:
             step = max(1, _BLOCK // max(1, span.columns))
             for first in range(0, span.rows, step):
                 rows = min(step, span.rows - first)
-                at = span.at + first * span.columns
+                at = span.offset + first * span.columns
                 yield Span(span.row + first, rows, span.column, span.columns, at)
 
     def _values(self, words: Words, span: Span) -> tuple[Floats, NDArray[np.bool_]]:
@@ -272,7 +272,7 @@ def _by_row(per_row: NDArray[Any], start: int, count: int, columns: int) -> NDAr
     """A value per row as one per element of a run."""
     out = np.empty(count, per_row.dtype)
     for span in spans(start, count, columns):
-        grid = out[span.at : span.at + span.count].reshape(span.rows, span.columns)
+        grid = out[span.offset : span.offset + span.count].reshape(span.rows, span.columns)
         grid[...] = per_row[span.row : span.row + span.rows, None]
     return out
 

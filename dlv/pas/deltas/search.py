@@ -147,11 +147,11 @@ def find_predictors(pair: Pair, *, slow: bool = False) -> Predicted:
     worth = WORTH_BYTES + WORTH_SHARE * before * count / 8
     best, best_bytes = none, before * count / 8
 
-    def consider(found: Predicted) -> None:
+    def consider(predicted: Predicted) -> None:
         nonlocal best, best_bytes
-        cost = _with(pair, found).cost() * count / 8 + len(choose(found[1])[1])
+        cost = _with(pair, predicted).cost() * count / 8 + len(choose(predicted[1])[1])
         if cost < best_bytes - (worth if best is none else 0):
-            best, best_bytes = found, cost
+            best, best_bytes = predicted, cost
 
     drift = find_drift(pair)
     if drift is not None:
@@ -166,8 +166,8 @@ def find_predictors(pair: Pair, *, slow: bool = False) -> Predicted:
     return best
 
 
-def _with(pair: Pair, found: Predicted) -> Pair:
-    return pair.with_predictors(predictors_of(found[0], found[1], pair.dtype, pair.shape))
+def _with(pair: Pair, predicted: Predicted) -> Pair:
+    return pair.with_predictors(predictors_of(predicted[0], predicted[1], pair.dtype, pair.shape))
 
 
 def _joined(*parts: Predicted) -> Predicted:

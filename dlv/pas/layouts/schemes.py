@@ -307,15 +307,15 @@ def _positions(count: int) -> NDArray[np.int64]:
     return found
 
 
-def _checked(made: Rounding, number: Number, survey: _Survey, source: str) -> Fit:
+def _checked(rounding: Rounding, number: Number, survey: _Survey, source: str) -> Fit:
     """A finite number must not become infinite: then the matrix stays exact."""
     dtype = survey.dtype
     ends = _words(np.array([survey.least, survey.most]), dtype)
-    after = _values(words_in(made.apply(ends.tobytes()), dtype), dtype)
+    after = _values(words_in(rounding.apply(ends.tobytes()), dtype), dtype)
     if np.abs(after).max() > number.most:
         widest = max(-survey.least, survey.most)
         return Fit(source, None, f"it holds {widest:g}, more than such a number can be")
-    return Fit(source, made)
+    return Fit(source, rounding)
 
 
 @dataclass(frozen=True)

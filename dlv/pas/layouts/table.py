@@ -149,7 +149,7 @@ class Finder:
             self._count += len(raw) // self._width
             self._distinct.add(np.frombuffer(raw, f"<u{self._width}"))
 
-    def found(self) -> Coding | None:
+    def coding(self) -> Coding | None:
         """How to code it, if that is worth it."""
         words = self._distinct.words
         if words is None or not self._count:
@@ -180,5 +180,5 @@ def fitting(raw: Raw, dtype: str) -> Table | None:
     """The table of a matrix that has few distinct words, if it is worth one."""
     finder = Finder(dtype)
     finder.add(raw)
-    found = finder.found()
+    found = finder.coding()
     return None if found is None else found.layout

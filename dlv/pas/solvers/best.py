@@ -108,18 +108,18 @@ class Search:
         self.seen = None if made else seen
         return made
 
-    def _turnable(self, seen: View) -> Longs:
+    def _turnable(self, view: View) -> Longs:
         """Edges that to turn around may pay: their tail goes out by an edge that changes no less
         than its best one, and is there no sooner than on its shortest path."""
-        instance, outs = self.instance, np.flatnonzero(seen.below)
-        change = seen.change.copy()
-        change[outs] = change[seen.edge[1:]] = np.inf  # no way out
-        least = np.full(len(seen.edge), np.inf)
+        instance, outs = self.instance, np.flatnonzero(view.below)
+        change = view.change.copy()
+        change[outs] = change[view.edge[1:]] = np.inf  # no way out
+        least = np.full(len(view.edge), np.inf)
         least[1:] = np.minimum.reduceat(change[self.in_edge], self.in_start[1:-1])
         top, low = instance.heads[outs], instance.tails[outs]
         there = instance.fastest_distance[low] + instance.recreation[outs]
-        total = least[low] + (instance.storage[outs] - seen.held[top])
-        total += (seen.load[top] - seen.load[low]) * (there - seen.distance[top])
+        total = least[low] + (instance.storage[outs] - view.held[top])
+        total += (view.load[top] - view.load[low]) * (there - view.distance[top])
         turnable: Longs = outs[total < 1]
         return turnable
 
@@ -148,24 +148,24 @@ class Search:
             members, sizes = joined(instance.groups)
             stirred[members[np.repeat(totals != longs(tree.total), sizes)]] = True
 
-    def _payable(self, seen: View) -> NDArray[np.bool_]:
+    def _payable(self, view: View) -> NDArray[np.bool_]:
         """Which swaps another swap may pay for: where one alone breaks the budget of its head, and
         what it saves does not buy that time at the best rate in that group, none does."""
-        instance, shift, more = self.instance, seen.shift, seen.more
+        instance, shift, more = self.instance, view.shift, view.more
         tails, heads = instance.tails, instance.heads
         # Bytes for a microsecond: the best of each vertex and those above it, of each group.
-        rate = np.full(len(seen.edge), np.inf)
+        rate = np.full(len(view.edge), np.inf)
         faster = np.flatnonzero(shift < 0)
         np.minimum.at(rate, heads[faster], np.maximum(more[faster], 0) / -shift[faster])
         for _ in range(2):
-            rate = np.minimum(rate, rate[seen.parent])
+            rate = np.minimum(rate, rate[view.parent])
         members, sizes = joined(instance.groups)
         group = np.repeat(np.arange(len(sizes)), sizes)
         cheapest = np.full(len(sizes), np.inf)
         np.minimum.at(cheapest, group, rate[members])
         spare = instance.budgets - longs(self.tree.total)
-        possible: NDArray[np.bool_] = seen.edge[heads] != np.arange(len(heads))
-        starts, order = by(members, len(seen.edge))
+        possible: NDArray[np.bool_] = view.edge[heads] != np.arange(len(heads))
+        starts, order = by(members, len(view.edge))
         for turn in range(int(np.diff(starts).max(initial=0))):  # the n-th group of each head
             has = np.flatnonzero(
                 (starts[heads + 1] - starts[heads] > turn) & possible & (shift > 0)

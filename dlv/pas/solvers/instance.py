@@ -115,11 +115,11 @@ class Instance:
             np.minimum.at(caps, flat, np.repeat(spare, sizes) + fastest)
         return caps
 
-    def _prune(self, kept: Longs, fastest: Longs) -> Longs:
+    def _prune(self, edges: Longs, fastest: Longs) -> Longs:
         """Leave out edges that no plan within the budgets, or no best plan, has."""
         graph = self.graph
-        tails, heads = graph.tails[kept], graph.heads[kept]
-        storage, recreation = graph.storage[kept], graph.recreation[kept]
+        tails, heads = graph.tails[edges], graph.heads[edges]
+        storage, recreation = graph.storage[edges], graph.recreation[edges]
         soonest = self.fastest_distance[tails] + recreation
         good = soonest <= self.caps[heads]
         # A way from the empty matrix that is neither larger nor slower is always as good.
@@ -138,8 +138,8 @@ class Instance:
         pair = np.ones(len(order), np.int64)
         pair[1:] = (np.diff(heads[order]) != 0) | (np.diff(tails[order]) != 0)
         good[order] = running_minimum(np.cumsum(pair), storage[order])
-        good[np.searchsorted(kept, fastest[1:])] = True
-        return kept[good]
+        good[np.searchsorted(edges, fastest[1:])] = True
+        return edges[good]
 
     def _flat(self) -> Flat:
         into, out = by(self.heads, self.graph.vertices), by(self.tails, self.graph.vertices)

@@ -24,7 +24,7 @@ class Round(NamedTuple):
     heads: Longs  # of the edges in this round
     best: Longs  # chosen edge of each vertex, -1 for the root
     label: Longs  # vertex -> vertex of the next round
-    kept: Longs  # edge of the next round -> edge of this one
+    origins: Longs  # edge of the next round -> edge of this one
 
 
 def solve(graph: StorageGraph, _budgets: Budgets, _scheme: Scheme) -> StoragePlan:
@@ -60,7 +60,7 @@ def arborescence(count: int, tails: Longs, heads: Longs, first: Longs, second: L
         count = int(new[-1]) + 1
     for now in reversed(rounds):
         chosen = now.best.copy()
-        opened = now.kept[best[1:]]  # the edges of the next round, in this round's numbers
+        opened = now.origins[best[1:]]  # the edges of the next round, in this round's numbers
         chosen[now.heads[opened]] = opened
         best = chosen
     return best

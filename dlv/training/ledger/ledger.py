@@ -86,7 +86,7 @@ class Ledger:
         self.store = store
         self.clock = clock
         # What verdicts looked up, by run and when it was made: it never changes.
-        self._seen: dict[tuple[str, float], dict[tuple[str, str, int], float]] = {}
+        self._values: dict[tuple[str, float], dict[tuple[str, str, int], float]] = {}
 
     # Runs
 
@@ -241,13 +241,13 @@ class Ledger:
         return found
 
     def _settle(self, row: Row, *, eager: bool = False) -> bool:
-        seen = self._seen.setdefault((row["id"], row["created"]), {})
-        return settling.settle(self.store, row, seen, eager=eager)
+        values = self._values.setdefault((row["id"], row["created"]), {})
+        return settling.settle(self.store, row, values, eager=eager)
 
-    def _lend(self, found: Row, owner: Owner, now: float) -> Claim | None:
-        trial = found["trial"]
-        if found["attempts"] >= ATTEMPTS:
-            why = f"killed {ATTEMPTS} times at step {found['step']}: out of memory?"
+    def _lend(self, row: Row, owner: Owner, now: float) -> Claim | None:
+        trial = row["trial"]
+        if row["attempts"] >= ATTEMPTS:
+            why = f"killed {ATTEMPTS} times at step {row['step']}: out of memory?"
             self.store.change_trial(trial, {"state": "failed", "error": why})
             settling.changed(self.store, trial)
             return None
@@ -257,13 +257,13 @@ class Ledger:
             "token": token,
             "owner": dumps(owner.as_json()).decode(),
             "lease": now + LEASE,
-            "attempts": found["attempts"] + 1,
+            "attempts": row["attempts"] + 1,
         }
         self.store.change_trial(trial, lent)
-        wanted = settling.wanting(self.store.memberships(trial), found["step"])
-        target = max(row["target"] for row in wanted)
-        names = tuple(row["id"] for row in wanted)
-        return Claim(trial, token, found["step"], target, found["log_every"], names)
+        wanted = settling.wanting(self.store.memberships(trial), row["step"])
+        target = max(member["target"] for member in wanted)
+        names = tuple(member["id"] for member in wanted)
+        return Claim(trial, token, row["step"], target, row["log_every"], names)
 
     def _reclaim(self, now: float) -> None:
         """Take back what dead workers hold, and what silent ones have held for too long."""

@@ -137,7 +137,7 @@ def _trial(
         step=min(member["step"], steps),
         verdict=verdict,
         why=why,
-        marks=marks.of(name),
+        marks=marks.of_trial(name),
         last=last,
         cut=cut,
         owner=owner if state in ("running", "stale") else None,

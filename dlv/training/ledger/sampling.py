@@ -45,15 +45,15 @@ def _listed(space: Space) -> list[Point] | None:
 
 
 def _fresh(
-    space: Space, seed: int, ordinal: int, seen: set[str], known: Sequence[Point] | None
+    space: Space, seed: int, ordinal: int, used: set[str], known: Sequence[Point] | None
 ) -> Point | None:
     """A point that is not there yet, from the numbers of (seed, ordinal)."""
     numbers = _numbers(seed, ordinal)
     for _ in range(TRIES):
         point = space.point(lambda _, dimension: _drawn(dimension, numbers))
-        if named(point) not in seen:
+        if named(point) not in used:
             return point
-    return next((each for each in known or () if named(each) not in seen), None)
+    return next((each for each in known or () if named(each) not in used), None)
 
 
 def _numbers(seed: int, ordinal: int) -> Iterator[float]:
@@ -94,17 +94,17 @@ class Suggesting:
     direction: str
     seed: int = 0
 
-    def batch(self, told: Sequence[TriedPoint], size: int) -> list[Point]:
+    def batch(self, tried: Sequence[TriedPoint], size: int) -> list[Point]:
         """The next points, none of which was there: fewer only where there are no more.
 
-        `told` in the order in which they were asked.
+        `tried` in the order in which they were asked.
         """
         known = _listed(self.space)
-        seen = {named(each.point) for each in told}
+        seen = {named(each.point) for each in tried}
         found: list[Point] = []
         while len(found) < size:
-            asked = len(told) + len(found)
-            point: Point | None = self._asked(told, found, asked)
+            asked = len(tried) + len(found)
+            point: Point | None = self._suggest(tried, found, asked)
             if point is None or named(point) in seen:
                 point = _fresh(self.space, self.seed, asked, seen, known)
             if point is None:
@@ -113,15 +113,15 @@ class Suggesting:
             found.append(point)
         return found
 
-    def _asked(self, told: Sequence[TriedPoint], waiting: Sequence[Point], asked: int) -> Point:
+    def _suggest(self, tried: Sequence[TriedPoint], waiting: Sequence[Point], number: int) -> Point:
         optuna = _optuna()
-        seed = (self.seed * _STRIDE + asked) % (1 << 32)
+        seed = (self.seed * _STRIDE + number) % (1 << 32)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what is experimental
             sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
             direction = "maximize" if self.direction == "max" else "minimize"
             study = optuna.create_study(direction=direction, sampler=sampler)
-            for each in told:
+            for each in tried:
                 study.add_trial(self._trial(optuna, each.point, each.value, running=False))
             for point in waiting:
                 study.add_trial(self._trial(optuna, point, None, running=True))

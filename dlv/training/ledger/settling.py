@@ -96,17 +96,17 @@ def budget_of(run: Row) -> Budget:
     return Budget.of(json.loads(run["budget"]))
 
 
-def values_of(store: Trials, seen: dict[tuple[str, str, int], float]) -> verdicts.Value:
-    """What was last logged, as the store has it; what has been asked for stays in `seen`."""
+def values_of(store: Trials, cache: dict[tuple[str, str, int], float]) -> verdicts.Value:
+    """What was last logged, as the store has it; what has been asked for stays in `cache`."""
 
     def value(trial: str, metric: str, step: int) -> float | None:
         key = trial, metric, step
-        if key not in seen:
+        if key not in cache:
             found = store.last_value(*key)
             if found is None:
                 return None
-            seen[key] = found
-        return seen[key]
+            cache[key] = found
+        return cache[key]
 
     return value
 
@@ -117,7 +117,7 @@ def is_broad(run: Row) -> bool:
 
 
 def settle(
-    store: Trials, run: Row, seen: dict[tuple[str, str, int], float], *, eager: bool
+    store: Trials, run: Row, cache: dict[tuple[str, str, int], float], *, eager: bool
 ) -> bool:
     """Give the verdicts that can be given; whether the run goes on."""
     name, rules = run["id"], rules_of(run)
@@ -129,7 +129,7 @@ def settle(
         return True
     members = store.standings(name)
     marks = [mark_of(row) for row in store.marks(name)]
-    value = values_of(store, seen)
+    value = values_of(store, cache)
     standings = [standing(member) for member in members]
     fresh = verdicts.decide(
         rules, standings, marks, value, growing=bool(run["growing"]), eager=eager

@@ -66,7 +66,7 @@ class Marks:
     def get(self, rule: int, trial: str, step: int) -> Mark | None:
         return self._marks.get((rule, trial, step))
 
-    def of(self, trial: str) -> tuple[Mark, ...]:
+    def of_trial(self, trial: str) -> tuple[Mark, ...]:
         """All marks of a trial, in the order in which they were added."""
         return tuple(self._by_trial.get(trial, ()))
 

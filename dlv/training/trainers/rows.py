@@ -48,7 +48,7 @@ def opened(trial: Trial, reader: Reader) -> Data:
     # Read again for each slice, a second of training would have a fifth of it on top.
     shapes = [[each.name, list(each.shape), each.dtype] for each in taken]
     key = dumps([trial.path_of(where), source.fingerprint, dict(settings), share, shapes])
-    return _last.of(key, lambda: load(source, taken, share))
+    return _last.get(key, lambda: load(source, taken, share))
 
 
 class _Last:
@@ -61,7 +61,7 @@ class _Last:
         self._key = b""
         self._data: Data | None = None
 
-    def of(self, key: bytes, read: Callable[[], Data]) -> Data:
+    def get(self, key: bytes, read: Callable[[], Data]) -> Data:
         if self._data is None or key != self._key:
             self._data = None  # two of them may be more than memory holds
             self._data = read()
@@ -82,7 +82,7 @@ def inputs_of(network: Network) -> list[Input]:
     return [each for each in known if each.name in used]
 
 
-def load(source: Source, taken: Sequence[Input], share: float = 0.0) -> Data:
+def load(source: Source, inputs: Sequence[Input], share: float = 0.0) -> Data:
     """As arrays of the kinds that the network takes; `share` of the rows to validate on.
 
     That share is only taken where the data has no part for it, and is the same for every trial.
@@ -91,16 +91,16 @@ def load(source: Source, taken: Sequence[Input], share: float = 0.0) -> Data:
         make = source.batches
 
         def batches(seed: int, step: int) -> Rows:
-            return _batch_rows(make(seed, step), taken, f"{source.name}, step {step}")
+            return _batch_rows(make(seed, step), inputs, f"{source.name}, step {step}")
 
-        validation = None if source.validation is None else _loaded(source.validation, taken)
+        validation = None if source.validation is None else _loaded(source.validation, inputs)
         return Data(source.name, None, validation, None, batches)
     if source.train is None:
         raise UsageError(f"{source.name} has no rows to train on")
-    train = _loaded(source.train, taken)
+    train = _loaded(source.train, inputs)
     classes = source.train.classes
     if source.validation is not None:
-        return Data(source.name, train, _loaded(source.validation, taken), classes)
+        return Data(source.name, train, _loaded(source.validation, inputs), classes)
     count = validation_count(train.count, share)
     if not count:
         return Data(source.name, train, None, classes)
@@ -124,17 +124,17 @@ def permutation(key: str, count: int) -> npt.NDArray[np.intp]:
     return np.argsort(words, kind="stable")
 
 
-def wanted_of(taken: Sequence[Input]) -> list[Wanted]:
+def wanted_of(inputs: Sequence[Input]) -> list[Wanted]:
     """What a reader of data is asked for: names, and shapes without the batch."""
     return [
         (each.name, tuple(dim if isinstance(dim, int) else None for dim in each.shape[1:]))
-        for each in taken
+        for each in inputs
     ]
 
 
-def _loaded(part: Part, taken: Sequence[Input]) -> Rows:
+def _loaded(part: Part, wanted: Sequence[Input]) -> Rows:
     inputs = {}
-    for each in taken:
+    for each in wanted:
         column = part.inputs[each.name]
         check_shape(each, column.shape, column.name)
         inputs[each.name] = _read(column, part.count, kind_of(each), each)
@@ -144,13 +144,13 @@ def _loaded(part: Part, taken: Sequence[Input]) -> Rows:
     return Rows(inputs, labels, part.count)
 
 
-def kind_of(taken: Input) -> np.dtype[Any]:
-    if "float" in taken.dtype:
-        return np.dtype(_FLOATS.get(taken.dtype, np.float32))
-    return np.dtype(np.bool_ if taken.dtype == "bool" else np.int64)
+def kind_of(entry: Input) -> np.dtype[Any]:
+    if "float" in entry.dtype:
+        return np.dtype(_FLOATS.get(entry.dtype, np.float32))
+    return np.dtype(np.bool_ if entry.dtype == "bool" else np.int64)
 
 
-def _read(column: Column, count: int, dtype: np.dtype[Any], taken: Input | None) -> Array:
+def _read(column: Column, count: int, dtype: np.dtype[Any], entry: Input | None) -> Array:
     """All rows in memory or, where they are too many, in a file that goes with the array."""
     shape = (count, *column.shape)
     each = max(int(np.prod(column.shape, dtype=np.int64)) * dtype.itemsize, 1)
@@ -162,65 +162,65 @@ def _read(column: Column, count: int, dtype: np.dtype[Any], taken: Input | None)
     at_once = max(1, _BLOCK // each)
     for start in range(0, count, at_once):
         stop = min(start + at_once, count)
-        found[start:stop] = fitted(column.read(start, stop), dtype, taken, column.name)
+        found[start:stop] = fitted(column.read(start, stop), dtype, entry, column.name)
     return found
 
 
 def fitted(
-    rows: Array, dtype: np.dtype[Any], taken: Input | None, name: str, called: str = "the network"
+    rows: Array, dtype: np.dtype[Any], entry: Input | None, name: str, called: str = "the network"
 ) -> Array:
     """Of that dtype; UsageError if that would cut something off."""
-    if taken is not None and dtype.kind != "f" and rows.dtype.kind == "f":
+    if entry is not None and dtype.kind != "f" and rows.dtype.kind == "f":
         whole = rows.astype(np.int64)
         if not np.array_equal(whole, rows):
             raise UsageError(
                 f"{name} holds fractions, and {called} takes whole numbers",
-                why=f"its input `{taken.name}` is of {taken.dtype}",
+                why=f"its input `{entry.name}` is of {entry.dtype}",
             )
         return whole.astype(dtype, copy=False)
     return rows.astype(dtype, copy=False)
 
 
-def check_shape(taken: Input, seen: Sequence[int], name: str, called: str = "the network") -> None:
+def check_shape(entry: Input, shape: Sequence[int], name: str, called: str = "the network") -> None:
     """Whether rows of this shape are what an input of a network takes."""
-    want = taken.shape[1:]
-    if not taken.shape or (len(seen) == len(want) and all(map(same, seen, want))):
+    want = entry.shape[1:]
+    if not entry.shape or (len(shape) == len(want) and all(map(same, shape, want))):
         return
     sides = [dim for dim in want if isinstance(dim, int)]
-    enough = len(sides) == len(want) and int(np.prod(sides)) == int(np.prod(seen))
+    enough = len(sides) == len(want) and int(np.prod(sides)) == int(np.prod(shape))
     raise UsageError(
         f"the rows of {name} do not fit {called}",
-        why=f"they are {text(tuple(seen))}, its input `{taken.name}` takes {text(want)}",
+        why=f"they are {text(tuple(shape))}, its input `{entry.name}` takes {text(want)}",
         hint=f"config.data.shape = {sides} gives them this shape" if enough else None,
     )
 
 
-def _batch_rows(made: Any, taken: Sequence[Input], where: str) -> Rows:
+def _batch_rows(batch: Any, inputs: Sequence[Input], where: str) -> Rows:
     """A batch that code has made: x, (x, y), or arrays by name, with the labels as y."""
     labels: Any = None
-    if isinstance(made, tuple) and len(made) == 2:
-        made, labels = made
-    if isinstance(made, Mapping):
-        arrays = dict(made)
+    if isinstance(batch, tuple) and len(batch) == 2:
+        batch, labels = batch
+    if isinstance(batch, Mapping):
+        arrays = dict(batch)
         labels = arrays.pop("y", arrays.pop("labels", labels))
-        if len(taken) == 1 and len(arrays) == 1:
-            arrays = {taken[0].name: next(iter(arrays.values()))}
+        if len(inputs) == 1 and len(arrays) == 1:
+            arrays = {inputs[0].name: next(iter(arrays.values()))}
     else:
-        arrays = {taken[0].name: made}
-    inputs = {}
-    for each in taken:
+        arrays = {inputs[0].name: batch}
+    columns = {}
+    for each in inputs:
         if each.name not in arrays:
             raise UsageError(f"{where} has no array for the input `{each.name}`")
         array = np.asarray(arrays[each.name])
         if array.dtype.kind not in "biuf" or not array.ndim:
             raise UsageError(f"{where} holds no numbers", why=f"{array.dtype} {array.shape}")
         check_shape(each, array.shape[1:], where)
-        inputs[each.name] = fitted(array, kind_of(each), each, where)
+        columns[each.name] = fitted(array, kind_of(each), each, where)
     held = None if labels is None else np.asarray(labels)
-    counts = {len(array) for array in (*inputs.values(), *([] if held is None else [held]))}
+    counts = {len(array) for array in (*columns.values(), *([] if held is None else [held]))}
     if len(counts) != 1 or not min(counts):
         raise UsageError(f"the arrays of {where} have no rows, or different numbers of them")
-    return Rows(inputs, held, counts.pop())
+    return Rows(columns, held, counts.pop())
 
 
 class Batches:
@@ -247,7 +247,7 @@ class Batches:
         self._epoch = -1
         self._order: Array = np.empty(0, np.intp)
 
-    def of(self, step: int) -> Rows:
+    def batch(self, step: int) -> Rows:
         """The batch of a step, from 1 on."""
         if self._data.batches is not None:
             rows = self._data.batches(self._seed, step)

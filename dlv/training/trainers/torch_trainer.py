@@ -142,12 +142,12 @@ def _groups(
     ]
 
 
-def _rate_and_decay(config: Config, said: Mapping[str, Any]) -> tuple[float, float] | None:
+def _rate_and_decay(config: Config, own: Mapping[str, Any]) -> tuple[float, float] | None:
     """Rate and decay of a node's weights; None: frozen."""
-    rate = said.get("lr", config["base_lr"] * said.get("lr_mult", 1.0))
-    if said.get("frozen") or said.get("lr_mult") == 0.0 or said.get("lr") == 0.0:
+    rate = own.get("lr", config["base_lr"] * own.get("lr_mult", 1.0))
+    if own.get("frozen") or own.get("lr_mult") == 0.0 or own.get("lr") == 0.0:
         return None
-    return float(rate), float(said.get("weight_decay", config["weight_decay"]))
+    return float(rate), float(own.get("weight_decay", config["weight_decay"]))
 
 
 def frozen(config: Config) -> set[str]:
@@ -332,7 +332,7 @@ class Training:
         every = self.config.log_every
         while self.step < steps:
             self.step += 1
-            self._learn(self.batches.of(self.step))
+            self._learn(self.batches.batch(self.step))
             due = self.step % every == 0 or self.step == steps
             if due and log(self.step, self.metrics(), self.state()):
                 return

@@ -42,7 +42,7 @@ def test_views() -> None:
 def test_spans_cover_a_run_once_and_in_order(columns: int, start: int, count: int) -> None:
     seen: list[tuple[int, int]] = []
     for span in spans(start, count, columns):
-        assert span.at == len(seen)
+        assert span.offset == len(seen)
         assert span.rows == 1 or (span.column, span.columns) == (0, columns)
         for row in range(span.row, span.row + span.rows):
             seen += [(row, span.column + j) for j in range(span.columns)]

@@ -180,7 +180,7 @@ class TestCoding:
         finder = Finder("float32")
         for start in range(0, 3000, 700):
             finder.add(words[start : start + 700].tobytes())
-        found = finder.found()
+        found = finder.coding()
         assert found is not None
         assert found.layout.get_config()["words"] == 9
         parts = [found.codes(words[s : s + 700].tobytes(), "float32") for s in range(0, 3000, 700)]
@@ -190,7 +190,7 @@ class TestCoding:
     def test_words_that_were_not_there(self) -> None:
         finder = Finder("float32")
         finder.add(bytes(4000))
-        found = finder.found()
+        found = finder.coding()
         assert found is not None
         with pytest.raises(ValueError, match="not in the table"):
             found.codes(b"\1\0\0\0", "float32")

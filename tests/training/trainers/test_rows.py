@@ -27,7 +27,7 @@ def data(count: int) -> Data:
 
 
 def taken(batches: Batches, step: int) -> list[int]:
-    rows = batches.of(step)
+    rows = batches.batch(step)
     assert rows.labels is not None
     assert rows.inputs["x"][:, 0].tolist() == rows.labels.tolist()
     found: list[int] = rows.labels.tolist()
@@ -133,8 +133,8 @@ def test_augmented_batches_hang_on_seed_and_step_alone() -> None:
     held = Data("d", rows, None)
     augment = {"flip": True, "shift": 1, "noise": 0.1}
     one, two = Batches(held, 3, 8, augment), Batches(held, 3, 8, augment)
-    found = [one.of(step).inputs["x"] for step in (1, 2, 3)]
-    again = [two.of(step).inputs["x"] for step in (3, 2, 1)][::-1]
+    found = [one.batch(step).inputs["x"] for step in (1, 2, 3)]
+    again = [two.batch(step).inputs["x"] for step in (3, 2, 1)][::-1]
     assert all(np.array_equal(a, b) for a, b in zip(found, again, strict=True))
 
 
@@ -151,7 +151,7 @@ def test_batches_that_code_makes() -> None:
         return Rows({"x": np.zeros((2, 1))}, None, 2)
 
     batches = Batches(Data("d", None, None, None, make), 5, 64, PLAIN)
-    assert batches.of(3).count == 2
+    assert batches.batch(3).count == 2
     assert asked == [(5, 3)]
 
 
