@@ -74,7 +74,8 @@ def _condition(condition: Condition, subject: str) -> str:
         case relations.Not():
             return f"not {_enclosed(condition.part, subject)}"
         case relations.Compare():
-            return f"{_value(condition.left, subject)} {condition.operator} {_value(condition.right, subject)}"
+            left, right = _value(condition.left, subject), _value(condition.right, subject)
+            return f"{left} {condition.operator} {right}"
         case relations.Like():
             sign = "ilike" if condition.folded else "like"
             return f"{_value(condition.value, subject)} {sign} {_value(condition.pattern, subject)}"
@@ -170,7 +171,9 @@ def _value(tree: Value, subject: str) -> str:
             return tree.variable
         case relations.Listed():
             return (
-                nodes(tree.what) if isinstance(tree.what, Nodes) else f"{tree.variable}.{tree.what}"
+                nodes(tree.listed)
+                if isinstance(tree.listed, Nodes)
+                else f"{tree.variable}.{tree.listed}"
             )
         case relations.Arithmetic():
             return f"{_operand(tree.left, subject)} {tree.operator} {_operand(tree.right, subject)}"
