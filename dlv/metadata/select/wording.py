@@ -74,7 +74,7 @@ def _condition(condition: Condition, subject: str) -> str:
         case relations.Not():
             return f"not {_enclosed(condition.part, subject)}"
         case relations.Compare():
-            left, right = _value(condition.left, subject), _value(condition.right, subject)
+            left, right = (_value(side, subject) for side in (condition.left, condition.right))
             return f"{left} {condition.operator} {right}"
         case relations.Like():
             sign = "ilike" if condition.folded else "like"
