@@ -402,14 +402,15 @@ class _Slice:
 
 @dataclass(frozen=True)
 class _Construct:
-    """Actions and their places: all in one network or, if `each`, one place of each in each.
+    """Actions and their places: all in one network, or one network per place.
 
-    Actions that are done at the same places go together.
+    `one_per_match`: each network takes one place of each action. Actions at the same places go
+    together.
     """
 
     origin: Origin
     tasks: tuple[Task, ...]
-    each: bool
+    one_per_match: bool
 
     @property
     def _values(self) -> list[tuple[object, ...]]:
@@ -426,7 +427,7 @@ class _Construct:
     @property
     def _places(self) -> dict[int, int]:
         """How many places there are to pick one from, for the first action of each group."""
-        if not self.each:
+        if not self.one_per_match:
             return {}
         return {first: len(self.tasks[first].places) for first in self._groups}
 
@@ -444,7 +445,7 @@ class _Construct:
                     replace(task, value=value)
                     for task, value in zip(self.tasks, values, strict=True)
                 ]
-                if self.each:
+                if self.one_per_match:
                     tasks = [
                         task_at(task, task.places[place[first]])
                         for task, first in zip(tasks, self._groups, strict=True)
@@ -504,7 +505,7 @@ def _places(work: Derivation, origin: Origin, layers: Layers) -> _Looked:
         )
         return _Slice(origin, work.work, starts, ends)
     tasks = find_tasks(layers, work.work, work.chosen)
-    return _Construct(origin, tuple(tasks), work.each)
+    return _Construct(origin, tuple(tasks), work.one_per_match)
 
 
 def _nothing(missing: Sequence[_Missing]) -> NotFound:

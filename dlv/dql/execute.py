@@ -72,7 +72,7 @@ class Points:
         self._store: weight_store.MatrixStore | None = None
         self._series = lru_cache(_KEPT)(self._read)
 
-    def at(self, version: str, name: str, step: int) -> float | None:
+    def value_at(self, version: str, name: str, step: int) -> float | None:
         """The value at just this step, the last one if it was written twice."""
         return self._series(version, name).get(step)
 
@@ -240,7 +240,9 @@ class _Run:
         rows = {}
         for place, varied in enumerate(work.varied):
             if isinstance(varied.domain, Rows):
-                _, given = select.run(db, self._placed(varied.domain.query), at=self.points.at)
+                _, given = select.run(
+                    db, self._placed(varied.domain.query), metric_at=self.points.value_at
+                )
                 rows[place] = preparing.values_of(varied, given)
         query: dict[str, Any] = {"query": self.text}
         if self.options.parameters:
@@ -280,13 +282,15 @@ class _Run:
         return [candidates.of_model(self.repository, store, model, origin, version)]
 
     def _cells(self, source: Query) -> list[VersionCell]:
-        _, rows = select.run(self.repository.database, self._placed(source), at=self.points.at)
+        _, rows = select.run(
+            self.repository.database, self._placed(source), metric_at=self.points.value_at
+        )
         return list(dict.fromkeys(row[0] for row in rows))
 
     def _table(self, query: Query, moment: ExitStack) -> Table:
         db = self.repository.database
         try:
-            columns, rows = select.run(db, query, at=self.points.at)
+            columns, rows = select.run(db, query, metric_at=self.points.value_at)
         except BaseException:
             moment.close()
             raise
@@ -386,7 +390,7 @@ class _Run:
                 self.repository.database,
                 *(self.bound, rules, self._placed, self._derive if analyze else self._pretend),
                 analyze=analyze,
-                at=self.points.at,
+                metric_at=self.points.value_at,
             )
 
     def _pretend(self, _: Derivation) -> None:
@@ -427,7 +431,7 @@ def explain(
     derive: Callable[[Derivation], Networks | None],
     *,
     analyze: bool,
-    at: select.At,
+    metric_at: select.PointReader,
 ) -> Explained:
     """The plans of all queries in the order in which they are asked, and what is derived.
 
@@ -436,7 +440,7 @@ def explain(
     lines = [f"Rewritten  {', '.join(rules)}"] if rules else []
     steps: list[dict[str, Any]] = []
     for work in bound.derivations:
-        plan = select.explain(db, placed(work.source), analyze=analyze, at=at)
+        plan = select.explain(db, placed(work.source), analyze=analyze, metric_at=metric_at)
         began = time.perf_counter()
         made = derive(work)
         document: dict[str, Any] = {"step": work.verb, "name": work.name, "source": plan.document()}
@@ -454,7 +458,7 @@ def explain(
         lines += [f"  {line}" for line in plan.lines()]
         steps.append(document)
     if bound.query is not None:
-        plan = select.explain(db, placed(bound.query), analyze=analyze, at=at)
+        plan = select.explain(db, placed(bound.query), analyze=analyze, metric_at=metric_at)
         lines += plan.lines()
         steps.append({"step": "select", "source": plan.document()})
     return Explained(
@@ -468,7 +472,7 @@ def _changes(work: Derivation) -> list[str]:
             ", ".join(map(wording.nodes, each)) for each in (work.work.inputs, work.work.outputs)
         )
         return ["from {} to {}".format(*ends)]
-    each = "each " if work.each else ""
+    each = "each " if work.one_per_match else ""
     return [each + _change(change, work.chosen) for change in work.work]
 
 

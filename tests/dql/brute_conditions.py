@@ -149,9 +149,9 @@ class Conditions:
                 return self._tested(tree.test, scope, tree.quantifier)
             case ast.Lineage():
                 return self._related(tree, scope)
-            case ast.Exists(what=ast.Path() as path):
+            case ast.Exists(tested=ast.Path() as path):
                 return bool(self._nodes(path, scope))
-            case ast.Exists(what=ast.Query() as query):
+            case ast.Exists(tested=ast.Query() as query):
                 return bool(self._rows(query, scope.versions))
             case ast.Path() | ast.Boolean() | ast.Null():
                 found = self.value(tree, scope)

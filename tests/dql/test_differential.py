@@ -40,7 +40,7 @@ def asked(repository: Made, text: str, *, rewritten: bool = True, plan: str | No
     if rewritten:
         bound, _ = rewrite(bound)
     assert bound.query is not None
-    _, rows = select.run(repository.db, bound.query, at=repository.at, plan=plan)
+    _, rows = select.run(repository.db, bound.query, metric_at=repository.at, plan=plan)
     return [tuple(map(plain, row)) for row in rows]
 
 

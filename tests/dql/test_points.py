@@ -17,9 +17,9 @@ def test_a_point_of_a_series_is_found_by_its_step(tmp_path: Path) -> None:
             metrics={"loss": [(0, 3.0), (10, 2.0), (10, 1.5), (20, float("nan"))]},
         )
         points = Points(repo.repository)
-        assert points.at(made.id, "loss", 0) == 3.0
-        assert points.at(made.id, "loss", 10) == 1.5
-        assert math.isnan(points.at(made.id, "loss", 20) or 0)
-        assert points.at(made.id, "loss", 15) is None
-        assert points.at(made.id, "accuracy", 0) is None
-        assert points.at("0" * 64, "loss", 0) is None
+        assert points.value_at(made.id, "loss", 0) == 3.0
+        assert points.value_at(made.id, "loss", 10) == 1.5
+        assert math.isnan(points.value_at(made.id, "loss", 20) or 0)
+        assert points.value_at(made.id, "loss", 15) is None
+        assert points.value_at(made.id, "accuracy", 0) is None
+        assert points.value_at("0" * 64, "loss", 0) is None

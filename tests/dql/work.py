@@ -65,7 +65,7 @@ def construct(
     *changes: Change, each: bool = False, chosen: Sequence[Chosen] = (), into: str | None = None
 ) -> Derivation:
     return Derivation(
-        "construct", "d", "m", ANY, changes, each=each, chosen=tuple(chosen), into=into
+        "construct", "d", "m", ANY, changes, one_per_match=each, chosen=tuple(chosen), into=into
     )
 
 

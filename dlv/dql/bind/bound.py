@@ -96,7 +96,7 @@ class Derivation:
     variable: str
     source: Query
     work: Cut | tuple[Change, ...]
-    each: bool = False
+    one_per_match: bool = False
     chosen: tuple[Chosen, ...] = ()
     into: str | None = None
     span: Span = field(compare=False, default=NOWHERE)
@@ -120,26 +120,26 @@ class Rows:
     """The rows that a query gives are the values."""
 
     query: Query
-    said: str
+    text: str
     span: Span = field(compare=False, default=NOWHERE)
 
 
 @part(frozen=True)
 class Automatic:
-    """The usual values of a key, or so many of them; `each`: for every node by itself."""
+    """The usual values of a key, or so many of them; `per_node`: for every node by itself."""
 
     levels: int | None = None
-    each: bool = False
+    per_node: bool = False
 
 
 @part(frozen=True)
 class Varied:
-    """Keys of the configuration that take their values together. `said`: as it was written."""
+    """Keys of the configuration that take their values together. `text`: as it was written."""
 
     keys: tuple[Key, ...]
     domain: Domain | Rows | Automatic
     when: Condition | None = None
-    said: str = ""
+    text: str = ""
 
     @property
     def reads(self) -> frozenset[Key]:
@@ -208,7 +208,7 @@ class Evaluation:
     order: tuple[Ranked, ...] = ()
     limit: int | None = None
     offset: int | None = None
-    said: str = ""  # what the networks come from, in a word
+    source_text: str = ""  # what the networks come from, in a word
     span: Span = field(compare=False, default=NOWHERE)
 
 

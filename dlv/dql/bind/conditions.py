@@ -558,11 +558,11 @@ def node_set(binder: Binder, part: ast.Expression) -> NodeSet:
 
 
 def _exists(binder: Binder, part: ast.Exists) -> Condition:
-    if isinstance(part.what, ast.Query):
-        return relations.Exists(binder.query(part.what).query)
-    found = values.value(binder, part.what)
+    if isinstance(part.tested, ast.Query):
+        return relations.Exists(binder.query(part.tested).query)
+    found = values.value(binder, part.tested)
     if isinstance(found, (NodeSet, Selected, Whole)):
-        return AnyNode(node_set(binder, part.what).nodes)
+        return AnyNode(node_set(binder, part.tested).nodes)
     if isinstance(found, Several):
         return AnyOf(found.variable.unique, found.name, Truth(True))
     if isinstance(found, NodeAttribute):

@@ -326,12 +326,12 @@ def derivation(binder: Binder, part: ast.Derived, *, nested: bool) -> int:
         source.unique,
         Query(select),
         done,
-        bool(part.each),
+        bool(part.one_per_match),
         _chosen(where, source.unique),
         part.into,
         part.span,
     )
-    if verb == "slice" and part.each is not None:
+    if verb == "slice" and part.one_per_match is not None:
         raise binder.fault(part.span, "a slice is one network; `each` and `all` are of construct")
     binder.notes.derivations.append(made)
     return len(binder.notes.derivations) - 1

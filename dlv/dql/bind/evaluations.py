@@ -112,7 +112,7 @@ def evaluation(binder: Binder, part: ast.Evaluate, query: ast.Query) -> Evaluati
         order=tuple(order),
         limit=limit,
         offset=offset,
-        said=_said(part),
+        source_text=_said(part),
         span=part.span,
     )
 

@@ -363,7 +363,7 @@ def _check_order(binder: Binder, order: ast.Order, value: Value, kind: str) -> N
         raise binder.fault(
             order.value.span,
             f"{said} is a set, and order by takes single values",
-            hint=f"{said}.count" if not isinstance(value.what, str) else None,
+            hint=f"{said}.count" if not isinstance(value.listed, str) else None,
         )
 
 

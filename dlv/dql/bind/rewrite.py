@@ -51,10 +51,10 @@ def _merged(part: Any) -> Any:
     if not isinstance(part, Select):
         return part
     for place, source in enumerate(part.sources):
-        inner = _plain(source.of)
+        inner = _plain(source.rows_from)
         if inner is not None:
             part = _without(part, place, inner)
-    plain = {source.variable for source in part.sources if source.of is None}
+    plain = {source.variable for source in part.sources if source.rows_from is None}
     if part.where is None:
         return part
     found: list[Condition] = []
@@ -83,7 +83,7 @@ def _without(part: Select, place: int, inner: Select) -> Select:
     """The same without the query between a variable and what it ranges over."""
     variable = part.sources[place].variable
     below = inner.sources[0]
-    source = Source(variable, below.of)
+    source = Source(variable, below.rows_from)
     sources = (*part.sources[:place], source, *part.sources[place + 1 :])
     if inner.where is None:
         return replace(part, sources=sources)
@@ -97,7 +97,7 @@ def _opened(part: Condition, plain: set[str]) -> list[Condition] | None:
     if not isinstance(part, Within) or not isinstance(part.value, Whole):
         return None
     inner = _plain(part.query)
-    if inner is None or inner.sources[0].of is not None or part.value.variable not in plain:
+    if inner is None or inner.sources[0].rows_from is not None or part.value.variable not in plain:
         return None
     if inner.where is None:
         return []

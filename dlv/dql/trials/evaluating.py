@@ -197,7 +197,7 @@ class Evaluating:
         if not self.candidates:
             raise NotFound(
                 "there is no network to train",
-                why=f"{self.work.said} gives no version with a network",
+                why=f"{self.work.source_text} gives no version with a network",
                 hint="dlv query 'select m where exists m[\"*\"]' shows those that have one",
             )
         if self.work.into is not None:
@@ -325,7 +325,7 @@ class Evaluating:
                 f"{networks} network{plural} x {each:,} configuration{'s' * (each != 1)}"
                 f" = {count:,} trial{'s' * (count != 1)}"
             )
-        found = f"{self.work.said}: {trials}, <= {self._most_steps:,} steps"
+        found = f"{self.work.source_text}: {trials}, <= {self._most_steps:,} steps"
         return found + (f", {done:,} already done" if done else "")
 
     @property

@@ -97,7 +97,7 @@ def _dimensions(varied: Varied, rows: Sequence[Row], network: Network) -> Iterab
         asked |= {BASE_RATE}
     else:
         values = usual
-    if not domain.each:
+    if not domain.per_node:
         yield Dimension(varied.keys, values, when, asked)
         return
     for name in configs.matching(key[1], key[2], network):
@@ -138,13 +138,13 @@ def values_of(varied: Varied, rows: Iterable[Sequence[Any]]) -> list[Row]:
             try:
                 values.append(value if known is None else known.read(said(key), value))
             except UsageError as error:
-                error.why = f"{error.why}; the query ({domain.said}) gave it"
+                error.why = f"{error.why}; the query ({domain.text}) gave it"
                 raise
         made.append(tuple(values))
     if not made:
         raise UsageError(
             f"there is no value to try for config.{said(varied.keys[0])}",
-            why=f"({domain.said}) gives none",
+            why=f"({domain.text}) gives none",
         )
     return made
 
@@ -170,14 +170,14 @@ def described(varied: Varied, space: Space | None = None) -> tuple[str, int | No
     domain: Domain | Rows | Automatic = varied.domain
     if isinstance(domain, Automatic):
         key = varied.keys[0]
-        return varied.said, None if domain.each else len(_usual(key, domain.levels).rows)
+        return varied.text, None if domain.per_node else len(_usual(key, domain.levels).rows)
     if isinstance(domain, Choices):
-        return varied.said, len(domain.rows)
+        return varied.text, len(domain.rows)
     if isinstance(domain, Whole):
-        return varied.said, domain.high - domain.low + 1
+        return varied.text, domain.high - domain.low + 1
     if isinstance(domain, Uniform) or space is None:
-        return varied.said, None
-    return varied.said, next(
+        return varied.text, None
+    return varied.text, next(
         (each.count for each in space.dimensions if each.keys == varied.keys), None
     )
 
@@ -393,10 +393,10 @@ class Picking:
 
     preparing: Preparing
     trials: dict[str, Planned] = field(default_factory=dict)
-    asked: list[list[tuple[Point, str]]] = field(default_factory=list)  # by candidate
+    points: list[list[tuple[Point, str]]] = field(default_factory=list)  # by candidate
 
     def __post_init__(self) -> None:
-        self.asked = [[] for _ in self.preparing.candidates]
+        self.points = [[] for _ in self.preparing.candidates]
 
     @property
     def growing(self) -> bool:
@@ -422,7 +422,7 @@ class Picking:
         found = []
         for point in points:
             trial = self.preparing.trial(place, point)
-            self.asked[place].append((point, trial.id))
+            self.points[place].append((point, trial.id))
             if trial.id not in self.trials:
                 self.trials[trial.id] = trial
                 found.append(trial)
@@ -434,7 +434,7 @@ class Picking:
         found: list[Planned] = []
         for place, space in enumerate(self.preparing.spaces):
             told = [
-                TriedPoint(point, self._value(views[name])) for point, name in self.asked[place]
+                TriedPoint(point, self._value(views[name])) for point, name in self.points[place]
             ]
             size = min(chosen.batch, (chosen.n or 0) - len(told))
             if size > 0:
@@ -458,17 +458,17 @@ class Picking:
             views = {trial.trial: trial for trial in view.trials}
             if not view.idle or not set(self.trials) <= set(views):
                 return
-            before = sum(map(len, self.asked))
+            before = sum(map(len, self.points))
             fresh = self._suggested(views)
             if any(each.id not in views for each in fresh):
                 self._untaken(fresh)
                 return
-            if sum(map(len, self.asked)) == before:
+            if sum(map(len, self.points)) == before:
                 return
 
     def _untaken(self, fresh: Sequence[Planned]) -> None:
         names = {each.id for each in fresh}
-        for asked in self.asked:
+        for asked in self.points:
             asked[:] = [(point, name) for point, name in asked if name not in names]
         for name in names:
             del self.trials[name]
@@ -481,11 +481,11 @@ class Picking:
         def ask() -> None:
             views = {trial.trial: trial for trial in ledger.run(run).trials}
             before, fresh = -1, list[Planned]()
-            while not fresh and before != (before := sum(map(len, self.asked))):
+            while not fresh and before != (before := sum(map(len, self.points))):
                 fresh = self._suggested(views)
             write(fresh)
             wanted = self.preparing.work.sampling.n or 0
-            last = not fresh or all(len(asked) >= wanted for asked in self.asked)
+            last = not fresh or all(len(asked) >= wanted for asked in self.points)
             ledger.add_trials(run, [each.new() for each in fresh], last=last)
 
         return ask

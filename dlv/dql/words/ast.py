@@ -257,7 +257,7 @@ class Lineage(Part):
 
 @part(frozen=True)
 class Exists(Part):
-    what: Path | Query
+    tested: Path | Query
 
 
 Expression: TypeAlias = (
@@ -333,12 +333,12 @@ class Select(Part):
 
 @part(frozen=True)
 class Derived(Part):
-    """A query that makes networks. `each`: one for every match; None: not said."""
+    """A query that makes networks. `one_per_match`: one for every match; None: not said."""
 
     name: str
     sources: tuple[Source, ...]
     where: Expression | None
-    each: bool | None
+    one_per_match: bool | None
     actions: tuple[Action, ...]
     into: str | None
 

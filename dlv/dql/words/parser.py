@@ -31,7 +31,7 @@ class Part(NamedTuple):
     `depth`: of how many parts within each other it is; `deepest`: where the innermost one stands.
     """
 
-    made: Any
+    tree: Any
     start: int
     end: int
     depth: int
@@ -119,9 +119,9 @@ def _reduced(rule: Rule, parts: list[Part]) -> Part:
         if absent:
             found += [None] * absent
         if run:
-            found += parts[place].made
+            found += parts[place].tree
         else:
-            found.append(parts[place].made)
+            found.append(parts[place].tree)
     if rule.after:
         found += [None] * rule.after
     depth, deepest = 0, None
@@ -143,7 +143,7 @@ class Way:
 
     tables: Tables
     states: list[int]
-    taken: list[Token] = field(default_factory=list)
+    words: list[Token] = field(default_factory=list)
     stopped: Stopped | None = None
 
     def accepted(self) -> frozenset[str]:
@@ -153,7 +153,7 @@ class Way:
 
     def without_last(self) -> Way:
         """The same, but for the last word."""
-        return _led(self.tables, self.taken[:-1])
+        return _led(self.tables, self.words[:-1])
 
     def take(self, word: Token) -> bool:
         """Whether it may come."""
@@ -163,7 +163,7 @@ class Way:
         kept, fresh = found
         del self.states[kept:]
         self.states += fresh
-        self.taken.append(word)
+        self.words.append(word)
         return True
 
     def _behind(self, kind: str) -> tuple[int, list[int]] | None:
@@ -237,7 +237,7 @@ def parse(text: str, cache_folder: Path | None = None) -> tuple[ast.Statement, .
             end - start,
             hint=f"at most {DEEPEST} levels; a long sum is nested too",
         )
-    found: tuple[ast.Statement, ...] = whole.made
+    found: tuple[ast.Statement, ...] = whole.tree
     return found
 
 
@@ -258,8 +258,8 @@ def _refused(known: Tables, text: str) -> Refused:
     found = way(known, text)
     fault = None if found.stopped is None else found.stopped.fault
     previous = None
-    if found.taken:
-        kind, start, end = found.taken[-1]
+    if found.words:
+        kind, start, end = found.words[-1]
         before = _accepted(found.without_last())
         previous = Word(text[start:end], start, end - start, kind == "NAME", before)
     every = frozenset(_terminal_words(known, name) for name in (*known.written, *_KINDS))

@@ -147,8 +147,8 @@ class Step:
     rows: float
     plan: Plan | None = None
     rejected: tuple[Plan, ...] = ()
-    of: float = 0
-    found: int | None = None
+    rows_before: float = 0
+    rows_counted: int | None = None
     ms: float | None = None
     check: str = ""  # SQL that counts what is left behind this step
 
@@ -269,7 +269,7 @@ def _of_variable(
     check = _count(range_, [*source, *scanning, state])
     scanned = tuple(part.condition for part in parts)
     s.steps.append(
-        Step("scan", range_.variable, scanned, candidates, of=known.versions, check=check)
+        Step("scan", range_.variable, scanned, candidates, rows_before=known.versions, check=check)
     )
     shared = candidates > _FEW and not source
     if probes and shared:

@@ -237,7 +237,7 @@ def _grounds_of_body(s: Statement, body: r.Body) -> str:
         return ""
     for source in body.sources:
         if source.variable == item.variable:
-            return grounds(s, source.of)
+            return grounds(s, source.rows_from)
     return s.ranges[item.variable].ground
 
 
@@ -251,16 +251,16 @@ def _ranges(s: Statement, select: r.Select) -> tuple[list[str], dict[str, list[s
     tables = []
     conditions: dict[str, list[str]] = {}
     for source in select.sources:
-        inner = s.column_of(source.of)[0] if isinstance(source.of, r.Query) else None
-        ground = grounds(s, source.of)
+        inner = s.column_of(source.rows_from)[0] if isinstance(source.rows_from, r.Query) else None
+        ground = grounds(s, source.rows_from)
         range_ = Range(source.variable, s.name("v"), ground)
         s.ranges[source.variable] = range_
         tables.append(f"{range_.table} AS {range_.alias}")
         own = conditions.setdefault(source.variable, [])
         if inner is not None:
             own.append(f"{range_.alias}.id IN ({inner})")
-        if isinstance(source.of, r.Derived):
-            own.append(f"{range_.alias}.batch = {s.bind(source.of.batch)}")
+        if isinstance(source.rows_from, r.Derived):
+            own.append(f"{range_.alias}.batch = {s.bind(source.rows_from.batch)}")
     return tables, conditions
 
 

@@ -170,7 +170,7 @@ class Whole:
 class Listed:
     """For output alone: the values of one of MANY, or the names of nodes, as a list."""
 
-    what: str | Nodes
+    listed: str | Nodes
     variable: str
 
 
@@ -387,7 +387,7 @@ class Source:
     """What a variable stands for: any version, the versions of a query, derived networks."""
 
     variable: str
-    of: Query | Derived | None = None
+    rows_from: Query | Derived | None = None
 
 
 @part(frozen=True)

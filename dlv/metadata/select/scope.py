@@ -14,7 +14,7 @@ from dlv.metadata.nan import stored
 from dlv.metadata.select.functions import AGGREGATES, LARGEST
 from dlv.metadata.select.relations import Condition, Query
 
-At = Callable[[str, str, int], float | None]  # (version, series, step) -> value
+PointReader = Callable[[str, str, int], float | None]  # (version, series, step) -> value
 
 TRUE, FALSE = b"\x01", b"\x00"  # booleans are no numbers
 _FEW = 16  # values that may stand in the SQL's own lists
@@ -100,8 +100,8 @@ class Statement:
     db: Database
     write_condition: Callable[[Statement, Condition, bool], str]
     write_query: Callable[[Statement, Query], tuple[str, str]]
-    at: At | None = None
-    given: Mapping[str, Callable[..., Any]] = field(default_factory=dict)  # functions
+    metric_at: PointReader | None = None
+    shared_functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)  # functions
     forced: str | None = None  # a plan that is taken where it can be, for tests
     steps: list[Any] = field(default_factory=list)  # what `explain` tells
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -202,7 +202,7 @@ class Statement:
     @contextmanager
     def callable(self) -> Iterator[None]:
         """SQL may call the functions that it speaks of."""
-        with self.db.functions({**self.given, **self.functions}, AGGREGATES):
+        with self.db.functions({**self.shared_functions, **self.functions}, AGGREGATES):
             yield
 
     def drop(self) -> None:

@@ -22,7 +22,7 @@ from dlv.metadata.select import wording
 from dlv.metadata.select.functions import FUNCTIONS
 from dlv.metadata.select.nodes import attribute
 from dlv.metadata.select.plan import Step, variables
-from dlv.metadata.select.scope import FALSE, TRUE, At, Statement
+from dlv.metadata.select.scope import FALSE, TRUE, PointReader, Statement
 from dlv.metadata.select.values import kind_of, node_number, reckon
 from dlv.metadata.versions import time_of
 
@@ -38,26 +38,26 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def statement(db: Database, at: At | None = None) -> Statement:
-    return Statement(db, select_conditions.write, select_queries.column_of, at, _FUNCTIONS)
+def statement(db: Database, metric_at: PointReader | None = None) -> Statement:
+    return Statement(db, select_conditions.write, select_queries.column_of, metric_at, _FUNCTIONS)
 
 
 def run(
-    db: Database, query: r.Query, *, at: At | None = None, plan: str | None = None
+    db: Database, query: r.Query, *, metric_at: PointReader | None = None, plan: str | None = None
 ) -> tuple[list[Column], Iterator[Row]]:
     """Titles, and rows as they are read; the transaction lasts until they are, or are closed.
 
     `plan`: the one to take wherever it can be, to compare plans.
     """
     columns = titles(query.body)
-    return columns, _rows(db, query, at, plan, [column.kind for column in columns])
+    return columns, _rows(db, query, metric_at, plan, [column.kind for column in columns])
 
 
 def _rows(
-    db: Database, query: r.Query, at: At | None, plan: str | None, kinds: list[str]
+    db: Database, query: r.Query, metric_at: PointReader | None, plan: str | None, kinds: list[str]
 ) -> Iterator[Row]:
     with _bounded(), db.snapshot():
-        writing = statement(db, at)
+        writing = statement(db, metric_at)
         writing.forced = plan
         try:
             written = select_queries.top(writing, query)
@@ -76,11 +76,11 @@ def _rows(
 
 
 def explain(
-    db: Database, query: r.Query, *, analyze: bool = False, at: At | None = None
+    db: Database, query: r.Query, *, analyze: bool = False, metric_at: PointReader | None = None
 ) -> Explained:
     """How the query would be answered; `analyze` does it, and counts what each step leaves."""
     with _bounded(), db.snapshot():
-        writing = statement(db, at)
+        writing = statement(db, metric_at)
         try:
             written = select_queries.top(writing, query)
             steps, rows, ms = list(writing.steps), None, None
@@ -91,7 +91,7 @@ def explain(
                     rows = sum(1 for _ in db.stream(written.sql, writing.parameters))
                     ms = (time.perf_counter() - began) * 1e3
                     for step in filter(lambda step: step.check, steps):
-                        ((step.found,),) = db.stream(step.check, writing.parameters)
+                        ((step.rows_counted,),) = db.stream(step.check, writing.parameters)
             return Explained(steps, written.sql, dict(writing.parameters), tree(plan), rows, ms)
         finally:
             writing.drop()
@@ -251,9 +251,9 @@ def _title(step: Step) -> str:
 def _rows_left(step: Step) -> str:
     said = f"about {step.rows:.0f}" if step.kind != "join" else ""
     if step.kind == "scan":
-        said += f" of {step.of:.0f}"
-    if step.found is not None:
-        said += f", found {step.found}"
+        said += f" of {step.rows_before:.0f}"
+    if step.rows_counted is not None:
+        said += f", found {step.rows_counted}"
     return said
 
 
@@ -276,12 +276,12 @@ def _document(step: Step) -> dict[str, Any]:
     if step.variable:
         found["variable"] = step.variable
     if step.kind == "scan":
-        found["of"] = round(step.of)
+        found["of"] = round(step.rows_before)
     if step.plan is not None:
         found["chosen"] = step.plan.document()
         found["rejected"] = [plan.document() for plan in step.rejected]
-    if step.found is not None:
-        found["rows"] = step.found
+    if step.rows_counted is not None:
+        found["rows"] = step.rows_counted
     return found
 
 
@@ -309,4 +309,4 @@ def tree(rows: Sequence[tuple[Any, ...]]) -> list[str]:
     return found
 
 
-__all__ = ["At", "explain", "run", "survivors"]
+__all__ = ["PointReader", "explain", "run", "survivors"]

@@ -397,9 +397,9 @@ def version_shown(range_: Range) -> str:
 
 
 def _metric_at(s: Statement, range_: Range, name: str, step: int) -> Expression:
-    if s.at is None or range_.ground == "derived_":
+    if s.metric_at is None or range_.ground == "derived_":
         return Expression("NULL", "number")
-    at = s.at
+    at = s.metric_at
     called = s.function("dql_at", lambda version: encoded(at(version, name, step)))
     version = range_.hash
     if range_.ground:

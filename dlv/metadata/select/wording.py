@@ -171,7 +171,9 @@ def _value(tree: Value, subject: str) -> str:
             return tree.variable
         case relations.Listed():
             return (
-                nodes(tree.what) if isinstance(tree.what, Nodes) else f"{tree.variable}.{tree.what}"
+                nodes(tree.listed)
+                if isinstance(tree.listed, Nodes)
+                else f"{tree.variable}.{tree.listed}"
             )
         case relations.Arithmetic():
             return f"{_operand(tree.left, subject)} {tree.operator} {_operand(tree.right, subject)}"

@@ -77,7 +77,7 @@ def test_every_rule_is_named_when_it_changes_something(db: Database) -> None:
 
 def rows(repository: Made, bound: Bound) -> list[Row]:
     assert bound.query is not None
-    return list(select.run(repository.db, bound.query, at=repository.at)[1])
+    return list(select.run(repository.db, bound.query, metric_at=repository.at)[1])
 
 
 def check(seed: int, count: int) -> None:

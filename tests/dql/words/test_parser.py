@@ -167,7 +167,7 @@ def test_trees_of_statements() -> None:
     assert [(o.descending, o.nulls_first) for o in order] == [(True, True), (False, None)]
     built = only('construct d from "q" as m mutate each m["c"].out in 1..2 and m["r"].delete').body
     assert isinstance(built, ast.Construct)
-    assert built.each is True
+    assert built.one_per_match is True
     assert built.sources == (ast.Source("m", ast.Saved("q")),)
     assert built.actions[0].domain == ast.Stretch(1, 2, None)
     assert built.actions[1].value is None

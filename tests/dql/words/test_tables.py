@@ -87,7 +87,7 @@ def test_trees_are_those_of_lark(grammar: lark.Lark) -> None:
             continue
         good += 1
         found = tree(known, text)
-        assert repr(found.made) == repr(built(right)), text  # with all places
+        assert repr(found.tree) == repr(built(right)), text  # with all places
         assert found.depth == depth(right)
     assert good > 150
 
@@ -112,7 +112,7 @@ def test_texts_stop_where_they_do_for_lark(grammar: lark.Lark) -> None:
         except lark.exceptions.UnexpectedCharacters as error:
             fault = (error.pos_in_stream, 1)
         found = way(known, text)
-        assert found.taken == right, text
+        assert found.words == right, text
         assert (found.stopped and found.stopped.fault) == fault, text
         assert found.accepted() == walk.accepts(), text  # type: ignore[no-untyped-call]
         stopped += fault is not None
@@ -123,7 +123,7 @@ def test_a_way_without_its_last_word() -> None:
     found = way(tables.tables(None), "select m where")
     assert "_WHERE" in found.without_last().accepted()
     assert "_WHERE" not in found.accepted()
-    assert not way(tables.tables(None), "").taken
+    assert not way(tables.tables(None), "").words
 
 
 def test_a_bare_name_behind_using_and_on_has_its_place() -> None:

@@ -311,7 +311,7 @@ def test_metric_at_a_step(made: Catalogue) -> None:
         return {("a", 7): 0.25}.get((made.labels[version], step))
 
     asked = select_of(r.Whole("m"), r.MetricAt("m", "loss", 7), where=is_("=", LOSS, 0.5))
-    assert made.rows(r.Query(asked), at=at) == [("a", 0.25)]
+    assert made.rows(r.Query(asked), metric_at=at) == [("a", 0.25)]
 
 
 def test_what_a_function_raises_comes_out(made: Catalogue) -> None:
@@ -320,7 +320,7 @@ def test_what_a_function_raises_comes_out(made: Catalogue) -> None:
 
     asked = r.Query(select_of(r.MetricAt("m", "loss", 7)))
     with pytest.raises(KeyboardInterrupt):
-        made.rows(asked, at=at)
+        made.rows(asked, metric_at=at)
     assert not busy(made.db)
     assert len(made.rows(versions())) == 4
 
