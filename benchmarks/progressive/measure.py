@@ -23,7 +23,7 @@ from benchmarks.storage.stores import DLV, run
 from dlv.adapters import network_json
 from dlv.evaluation.answers import Evaluation
 from dlv.evaluation.evaluate import Request, evaluate
-from dlv.pas import packs
+from dlv.pas import chunks
 from dlv.repository.handle import Repository
 
 Array = NDArray[Any]
@@ -123,7 +123,7 @@ class Reader:
 @contextmanager
 def counted() -> Iterator[Reader]:
     """Counts below everything that dlv itself counts with."""
-    reader, real = Reader(), packs.read_exactly
+    reader, real = Reader(), chunks.read_exactly
 
     def read(descriptor: int, length: int, offset: int, what: str) -> bytes:
         found = real(descriptor, length, offset, what)
@@ -132,7 +132,7 @@ def counted() -> Iterator[Reader]:
         reader.bytes += length
         return found
 
-    with mock.patch.object(packs, "read_exactly", read):
+    with mock.patch.object(chunks, "read_exactly", read):
         yield reader
 
 

@@ -14,6 +14,7 @@ from benchmarks.storage.models import Model
 from dlv.evaluation.model import Model as Stored
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
+from dlv.pas.layouts.segments import split_matrix
 from dlv.repository.handle import Repository
 
 LAYOUTS: tuple[paper.Layout, ...] = ("ieee", "fixed")
@@ -157,7 +158,7 @@ def planes_of(model: Model) -> dict[str, int]:
             continue
         fixed = Fixed.of([held.raw], held.dtype, held.shape)
         for layout, way in (("ieee", default_layout()), ("fixed", fixed)):
-            planes, side = way.split(held.raw, held.dtype, held.shape)
+            planes, side = split_matrix(way, held.raw, held.dtype, held.shape)
             sizes[layout] += sum(len(press(bytes(plane))) for plane in [*planes, side] if plane)
     return sizes
 
