@@ -85,8 +85,10 @@ class Subject:
         nodes = [node for node, _ in network.outputs if node in network]
         steps = program(network, self.shapes, until=nodes)
         kept = {f"out{place}": port for place, port in enumerate(ports)}
-        given = [n for n in input_names(network) if n in {*steps.given, *(p for p, _ in ports)}]
-        steps = replace(steps, kept=kept, scores=ports[0], given=tuple(given))
+        given = [
+            n for n in input_names(network) if n in {*steps.input_names, *(p for p, _ in ports)}
+        ]
+        steps = replace(steps, kept=kept, scores=ports[0], input_names=tuple(given))
         values = self.engine(name, precision, steps).values(inputs)
         return [values[port] for port in ports]
 

@@ -45,7 +45,7 @@ def answers(checkpoint: Checkpoint, name: str, precision: str, given: list[Any])
     for port in network.outputs:
         steps = program(replace(network, outputs=(port,)), shapes, until=[port[0]])
         values = engines.engine(name, steps, tensor, precision).values(
-            {key: inputs[key] for key in steps.given}
+            {key: inputs[key] for key in steps.input_names}
         )
         found.append(values[steps.kept[port[0]]])
     return found
