@@ -63,7 +63,7 @@ def proto(tensor: Tensor) -> Any:
 
 
 class TestConformance(AdapterSuite):
-    onnx_files = cast(Adapter, onnx_files)
+    adapter = cast(Adapter, onnx_files)
     dtypes: ClassVar[tuple[str, ...]] = tuple(TYPES)
 
     def save(

@@ -42,7 +42,7 @@ EXPECTED: dict[str, dict[str, list[Any]]] = json.loads((FIXTURES / "expected.jso
 
 
 class TestConformance(AdapterSuite):
-    torch_files = cast(Adapter, torch_files)
+    adapter = cast(Adapter, torch_files)
     dtypes = tuple(here for here, _, _ in DTYPES.values() if not here.startswith("raw:"))
 
 
