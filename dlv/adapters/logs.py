@@ -67,7 +67,7 @@ class Rows:
         self.step, self.time = step, time
         self.unfit: set[str] = set()
         self.seen: dict[str, None] = {}
-        self.texts: dict[str, int] = {}  # column -> line of its first value that is no number
+        self.texts: dict[str, int] = {}  # column -> line of its first value that is not a number
         self.count = self.points = self.carried = 0
         self.last_step: int | None = None
 
@@ -219,7 +219,7 @@ class Rows:
 class _Piece:
     """The numbers of a column in some rows; `places` None: in all of them.
 
-    `text` is the first row with something that is no number; `mixed`: there are numbers, too.
+    `text` is the first row whose value is not a number; `mixed` says that other rows hold numbers.
     """
 
     name: str

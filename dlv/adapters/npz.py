@@ -209,7 +209,7 @@ restore = splice.restore
 
 
 def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> None:
-    """Write what `numpy.savez` writes; there is no place for the metadata."""
+    """Write the file that `numpy.savez` writes; the format cannot hold the metadata."""
     del metadata
     headers = []
     seen = set()

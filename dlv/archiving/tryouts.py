@@ -112,8 +112,8 @@ class Attempt:
             raise storage_error("write in", self.folder, error) from error
         self.stored += len(encoded.data)
 
-    def anew(self) -> None:
-        """Forget what was put so far."""
+    def restart(self) -> None:
+        """Forget all parts that were added so far."""
         self.places.clear()
         self.stored = 0
         try:
@@ -386,7 +386,7 @@ class Tryouts:
                 scale=(given[-1], None),
                 slow=self._slow,
                 fast_coder=self._fast_coder,
-                anew=attempt.anew,
+                restart=attempt.restart,
             )
 
         return Attempt.of(self._folder, encode)

@@ -47,7 +47,7 @@ def held(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     except OSError:
-        return True  # a file system without locks: nobody clears it there
+        return True  # a file system without locks, where no other command removes the file
     return os.fstat(descriptor).st_nlink > 0
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:  # rows need none of it
     from dlv.training.ledger.results import TrialView
 
 
-def _nobody(_: Any) -> None:
-    """Nobody listens."""
+def _ignore(_: Any) -> None:
+    """Ignore the message or the progress: the caller of the query gave no listener."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class QueryOptions:
     keep_checkpoints: bool = False  # also of trials that were stopped
     snapshots: str = "last"  # of trials that become versions: the last checkpoint, or "all"
     jobs: int = 1
-    say: Callable[[str], None] = _nobody
-    progress: Callable[[Progress], None] = _nobody
-    agree: Callable[[str], None] = _nobody  # raises where the user does not
+    say: Callable[[str], None] = _ignore
+    progress: Callable[[Progress], None] = _ignore
+    agree: Callable[[str], None] = _ignore  # raises where the user does not
 
 
 def _no_model(cell: VersionCell) -> Model:

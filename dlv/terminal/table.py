@@ -92,10 +92,6 @@ _HOLDERS = (Text, Id, Bytes, Time, Moment, Number, Count)
 _NUMERIC = (Bytes, Number, Range, Count, int, float)
 
 
-def unpainted(text: str, style: str) -> str:  # noqa: ARG001
-    return text
-
-
 def escape(text: str) -> str:
     """The text with everything that would act on a terminal written out as an escape."""
     return _UNSAFE.sub(_escape_one, text)

@@ -32,13 +32,17 @@ from dlv.terminal.table import (
     human_bytes,
     raw,
     short,
-    unpainted,
     width,
 )
 
 NOW = datetime.datetime(2026, 6, 15, 12, tzinfo=datetime.UTC)
 HOUR_AGO = "2026-06-15T11:00:00.000000Z"
 HASH = "0123456789abcdef" * 4
+
+
+def unpainted(text: str, style: str) -> str:
+    return text
+
 
 CELLS: list[tuple[Cell, object, str, str]] = [
     ("a", "a", "a", "a"),

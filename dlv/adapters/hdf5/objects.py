@@ -143,7 +143,7 @@ class Cursor:
         self.take(-(self.at - start) % 8)
 
     def text(self) -> bytes:
-        """Up to a NUL, which is passed over."""
+        """Read a text that ends with a NUL byte, and skip the NUL."""
         end = self.data.find(b"\0", self.at)
         if end < 0:
             raise Damaged(f"the structure of {self.label} is damaged", why="a name has no end")
@@ -307,7 +307,7 @@ class _Parts:
         self.bytes = 0
 
     def read(self) -> Iterator[tuple[int, int]]:
-        """Yield (address, size) of every block, those included that messages add meanwhile."""
+        """Yield (address, size) of every block, including those that messages add on the way."""
         for address, size in self.blocks:
             self.bytes += size
             if self.bytes > MOST_HEADER_BYTES or len(self.blocks) > MOST_PER_OBJECT:

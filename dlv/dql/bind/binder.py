@@ -84,7 +84,7 @@ class Faults(DlvError):
         self.spots = [spot for fault in self.faults for spot in fault.spots]
 
     def as_json(self) -> dict[str, object]:
-        """The first one as it is for a text that is no query, and the list of all."""
+        """Return the first fault in the form of a syntax error, and the list of all faults."""
         every = [fault.as_json()["error"] for fault in self.faults]
         first = self.faults[0].as_json()["error"]
         assert isinstance(first, dict)

@@ -384,7 +384,7 @@ class Preparing:
         }
 
 
-# Trials picked: all of a grid, some by lot, or batch after batch as they end
+# Choosing trials: a whole grid, a random sample, or one batch after another as trials end
 
 
 @dataclass

@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 
 class Stopped(Exception):
-    """The text is no query from here on: at a stretch of it, or (None) at its end."""
+    """The text stops being a query, either at a span of it or (None) at its end."""
 
     def __init__(self, fault: tuple[int, int] | None) -> None:
         self.fault = fault

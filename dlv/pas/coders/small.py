@@ -41,7 +41,7 @@ from dlv.pas.layouts.segments import OPAQUE, Ieee, raw_of, word_shape, words_of
 # Matrices up to this share chunks with others, which no contexts reach.
 SMALL = 64 << 10
 # Up to this a matrix's parts are held until it is clear that they pay, where whoever takes them
-# cannot begin anew; above, coded twice.
+# cannot start again; above, coded twice.
 HOLD = 64 << 20
 # What any encoding may take more than the fast tier.
 SLACK = 16
@@ -72,12 +72,12 @@ def encode_small(
     slow: bool = False,
     fast_coder: bool = False,
     tables: TableStore | None = None,
-    anew: Callable[[], None] | None = None,
+    restart: Callable[[], None] | None = None,
 ) -> Encoding:
     """A matrix as the difference from a base of the same dtype and shape.
 
     `scale` names the matrix whose exponents count, with them; None: those of the base.
-    `anew` tells whoever takes the parts to forget those so far.
+    `restart` makes the receiver of the parts forget those emitted so far.
     """
     words, based = words_in(target, dtype), words_in(base, dtype)
     if len(words) != len(based):
@@ -90,7 +90,7 @@ def encode_small(
     if len(target):
         large = len(target) > SMALL
         found = find_predictors(pair, slow=slow) if large else NONE
-        found = _cheapest(coder, pair, found, large, emit, anew)
+        found = _cheapest(coder, pair, found, large, emit, restart)
     made = Delta("sub", base_name, None, tuple(found[0]))
     layout = Ieee()
     config = made.get_config()
@@ -103,7 +103,7 @@ def _cheapest(
     candidates: Predicted,
     large: bool,
     emit: Emit,
-    anew: Callable[[], None] | None,
+    restart: Callable[[], None] | None,
 ) -> Predicted:
     """Code with all that was found, or with less where the fast tier is smaller."""
     fast = sum(
@@ -115,14 +115,14 @@ def _cheapest(
     attempts += [(candidates, large, False)]
     if candidates[0]:
         attempts += [(NONE, large, False)]
-    hold = anew is None and len(pair.target) * pair.form.width <= HOLD
+    hold = restart is None and len(pair.target) * pair.form.width <= HOLD
     for predicted, contexts, ranged in attempts:
         parts: list[Part] = []
-        total = _Total(emit if anew else parts.append if hold else lambda _: None)
+        total = _Total(emit if restart else parts.append if hold else lambda _: None)
         tables = coder.encode(pair, predicted, contexts, total.add, ranged=ranged)
         if total.bytes + sum(len(choose_text(table)[1]) for table in tables) > fast + SLACK:
-            if anew is not None:
-                anew()
+            if restart is not None:
+                restart()
             continue
         for table in tables:
             assert coder.tables is not None
@@ -130,7 +130,7 @@ def _cheapest(
         if hold:
             for part in parts:
                 emit(part)
-        elif anew is None:
+        elif restart is None:
             coder.encode(pair, predicted, contexts, emit, ranged=ranged)
         return predicted
     coder.encode(pair, NONE, False, emit)

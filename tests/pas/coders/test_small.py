@@ -304,13 +304,13 @@ def test_parts_that_did_not_pay_are_forgotten(monkeypatch: pytest.MonkeyPatch) -
         put: list[Part] = []
         begun: list[int] = []
 
-        def anew(put: list[Part] = put, begun: list[int] = begun) -> None:
+        def restart(put: list[Part] = put, begun: list[int] = begun) -> None:
             begun.append(len(put))
             put.clear()
 
         names = [matrix_hash("float32", base.shape, one) for one in given_[:2]]
         scale = names[1], None
-        encode_small(*given_, names[0], names[1], put.append, scale=scale, anew=anew)
+        encode_small(*given_, names[0], names[1], put.append, scale=scale, restart=restart)
         assert put == expected
         assert bool(begun) == (slack < 0)
 

@@ -138,7 +138,7 @@ def write_reshape(model: Model, node: Node) -> Held:
 
 
 def _write_view(model: Model, node: Node, shape: Shape, after: Shape | None) -> Held:
-    """Everything that only says the shape anew, as long as the batch stays in front."""
+    """Write a reshape of any kind that leaves the batch axis in front."""
     if after is None or not after or not shape or after[0] != shape[0]:
         refuse(node, "it does not keep the batch in front")
     target = [n if isinstance(n, int) else -1 for n in after[1:]]
@@ -168,7 +168,7 @@ def _write_permute(model: Model, node: Node, shape: Shape) -> Held:
         order = list(range(rank))
         order[first], order[second] = second, first
     port = node.inputs[0]
-    if order == [0, *range(2, rank), 1]:  # what is turned back is there already
+    if order == [0, *range(2, rank), 1]:  # undoes a turn: the tensor before that turn still exists
         return Held(plain=model.last(node, port))
     x = model.plain(port)
     if order[0] == 0:

@@ -141,7 +141,7 @@ def write_softmax(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
 
 
 def write_dropout(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
-    # In inference it passes on what comes; it is there for whoever reads the file back.
+    # Dropout does nothing in inference; it is written for programs that read the file back.
     return g.op("Dropout", [g.value(inputs[0]), g.constant(node.attrs["p"], "float32")])
 
 

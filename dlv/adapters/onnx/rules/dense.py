@@ -49,7 +49,7 @@ def read_gemm(call: Call) -> None:
         raise Cannot("broadcasting as before version 7")
     if call.shape(2) == (out,) and call.held(2) is not None:
         return emit_full(call, call.port(0), weight, shape, layout, call.weight(2))
-    # What is added is no plain bias: it is added by a node of its own.
+    # The third input is not a plain bias, so a node of its own adds it.
     attrs, third = {"out": out, "layout": layout}, call.held(2)
     if third is None:
         added = call.port(2)
