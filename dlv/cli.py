@@ -54,11 +54,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Ask for models by structure, metrics, lineage; derive new ones.",
         "Exploration",
     ),
-    "trials": (
-        "trials",
-        "List the runs of `evaluate`, or show the trials of one.",
-        "Exploration",
-    ),
+    "trials": ("trials", "List the runs of `evaluate`, or show the trials of one.", "Exploration"),
     "stats": (
         "stats",
         "Show what versions take on disk, and what removing them frees.",
@@ -90,21 +86,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Working directory, history, safety",
     ),
     "completion": ("completion", "Print or install the completion script of a shell.", "Upkeep"),
-    "doctor": (
-        "doctor",
-        "Look for trouble in the environment, with the fix for each.",
-        "Upkeep",
-    ),
-    "archive": (
-        "archive",
-        "Store weights as small as limits on reading time allow.",
-        "Upkeep",
-    ),
-    "gc": (
-        "gc",
-        "Take out of the repository what was removed long enough ago.",
-        "Upkeep",
-    ),
+    "doctor": ("doctor", "Look for trouble in the environment, with the fix for each.", "Upkeep"),
+    "archive": ("archive", "Store weights as small as limits on reading time allow.", "Upkeep"),
+    "gc": ("gc", "Take out of the repository what was removed long enough ago.", "Upkeep"),
     "fsck": ("fsck", "Check the repository, rebuild its catalogue, or repair it.", "Upkeep"),
     "config": ("config", "Show or change the configuration.", "Upkeep"),
     "demo": ("demo", "Make a small repository to try things in.", "Upkeep"),

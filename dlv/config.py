@@ -109,11 +109,7 @@ class Config:
 
     @classmethod
     def load(
-        cls,
-        repository: Path | None,
-        environ: Mapping[str, str],
-        *,
-        system: Path = SYSTEM_FILE,
+        cls, repository: Path | None, environ: Mapping[str, str], *, system: Path = SYSTEM_FILE
     ) -> Config:
         files = {"system": system, "user": user_file(environ)}
         if repository is not None:

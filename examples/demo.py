@@ -146,13 +146,7 @@ def run(line: str, folder: Path, environ: dict[str, str]) -> int:
     environ = {**environ, "NO_COLOR": "1", "COLUMNS": str(WIDTH)}
     # No terminal for messages, so that no progress bar gets between the lines.
     process = subprocess.Popen(
-        line,
-        shell=True,
-        cwd=folder,
-        env=environ,
-        stdin=child,
-        stdout=child,
-        stderr=subprocess.PIPE,
+        line, shell=True, cwd=folder, env=environ, stdin=child, stdout=child, stderr=subprocess.PIPE
     )
     os.close(child)
     printed = b"".join(iter(lambda: read(parent), b""))

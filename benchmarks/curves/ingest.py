@@ -54,9 +54,7 @@ def dlv(folder: Path, live: Path) -> dict[str, float]:
 
 
 def loader(folder: Path, _: Path) -> dict[str, float]:
-    from tensorboard.backend.event_processing.event_file_loader import (
-        EventFileLoader,
-    )
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
     (path,) = folder.rglob("*tfevents*")
     begun = time.process_time()
@@ -89,10 +87,7 @@ def rustboard(folder: Path, *flags: str) -> dict[str, float]:
     process.stderr.close()
     process.wait()
     ticks = os.sysconf("SC_CLK_TCK")
-    return {
-        "seconds": (int(fields[11]) + int(fields[12])) / ticks,
-        "peak MB": peak,
-    }
+    return {"seconds": (int(fields[11]) + int(fields[12])) / ticks, "peak MB": peak}
 
 
 def peak_mb(process: int | str) -> float:

@@ -145,10 +145,7 @@ def main() -> None:
         work = Path(name)
         periodic = logs.scalars(work / "periodic" / logs.NAME, STEPS, TAGS)
         mixed = irregular.write(work / "irregular" / logs.NAME, IRREGULAR)
-        document = {
-            "periodic": one(periodic, STEPS * TAGS),
-            "irregular": one(mixed, IRREGULAR),
-        }
+        document = {"periodic": one(periodic, STEPS * TAGS), "irregular": one(mixed, IRREGULAR)}
     found = verdicts(document)
     show(document, found)
     goals = [verdict.as_json() for verdict in found]

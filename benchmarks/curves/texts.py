@@ -29,10 +29,7 @@ def measure(work: Path, *, lines: int = LINES) -> dict[str, dict[str, float]]:
         writer.writerow(("step", *TAGS))
         writer.writerows([step, *row] for step, row in enumerate(values))
     del values
-    return {
-        "JSON lines": _beside(jsonl, bare_jsonl, lines),
-        "CSV": _beside(table, bare_csv, lines),
-    }
+    return {"JSON lines": _beside(jsonl, bare_jsonl, lines), "CSV": _beside(table, bare_csv, lines)}
 
 
 def bare_jsonl(path: Path) -> int:

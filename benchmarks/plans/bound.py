@@ -206,11 +206,7 @@ def compiled(name: str) -> Any:
 
 
 def lower_bound(
-    graph: StorageGraph,
-    budgets: Budgets,
-    scheme: Scheme,
-    plan: StoragePlan,
-    seconds: float = 60,
+    graph: StorageGraph, budgets: Budgets, scheme: Scheme, plan: StoragePlan, seconds: float = 60
 ) -> float:
     """Bytes that no plan within the budgets falls below. `plan` is one within them; the better it
     is, the sooner the bound gets near. `seconds`: of CPU time, as long as L still grows."""

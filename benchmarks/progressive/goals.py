@@ -17,11 +17,7 @@ class Part:
 
 
 PARTS: Mapping[str, tuple[Part, ...]] = {
-    "mlp": (
-        Part(0.90, 0.25, "strict"),
-        Part(0.97, 0.31, "strict"),
-        Part(1.00, 0.50, "strict"),
-    ),
+    "mlp": (Part(0.90, 0.25, "strict"), Part(0.97, 0.31, "strict"), Part(1.00, 0.50, "strict")),
     "lenet": (
         Part(0.90, 0.28, "strict"),
         Part(0.99, 0.51, "strict"),

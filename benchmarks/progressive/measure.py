@@ -182,8 +182,7 @@ def told(committed: Committed, rows: str, x: Array, top_k: int = 1, **asked: Any
     ]
     wrong = wrong_labels(committed, found, x, strict=bool(asked.get("strict")))
     return Verdicts(
-        *(points, wrong, count, found.fallback, seconds, found.bytes_read),
-        reader=reader,
+        *(points, wrong, count, found.fallback, seconds, found.bytes_read), reader=reader
     )
 
 

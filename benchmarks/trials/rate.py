@@ -27,7 +27,7 @@ WORKERS, SECONDS = 4, 4.0
 LOGS = 5  # of a slice
 REPEATS = 3
 RULES = [
-    {"rule": "asha", "metric": "loss", "direction": "min", "eta": 3, "first": LOGS, "sync": False},
+    {"rule": "asha", "metric": "loss", "direction": "min", "eta": 3, "first": LOGS, "sync": False}
 ]
 WANTED = 200.0  # claims and logs a second
 NETWORK, _ = json_form.read(

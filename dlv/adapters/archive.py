@@ -95,8 +95,7 @@ def read_directory(file: Source) -> list[Entry]:
         )
     if position != start:
         raise UnsafeInput(
-            f"{file.name} holds bytes that belong to no entry",
-            why=f"bytes {position} to {start}",
+            f"{file.name} holds bytes that belong to no entry", why=f"bytes {position} to {start}"
         )
     return entries
 
@@ -186,8 +185,7 @@ def _inflate(file: Source, entry: Entry) -> Iterator[bytes]:
             break
     if not inflater.eof or made != entry.size:
         raise Damaged(
-            f"{entry.name} in {file.name} ends too early",
-            why=f"{made} of {entry.size} bytes",
+            f"{entry.name} in {file.name} ends too early", why=f"{made} of {entry.size} bytes"
         )
     if inflater.unused_data or taken != entry.compressed:
         raise UnsafeInput(f"{entry.name} in {file.name} has bytes after its compressed data")

@@ -74,11 +74,7 @@ class Archived:
 
 
 def archive(
-    repository: Repository,
-    request: Request,
-    *,
-    dry_run: bool = False,
-    progress: Progress,
+    repository: Repository, request: Request, *, dry_run: bool = False, progress: Progress
 ) -> Archived:
     """Plan, and unless it is a rehearsal write new packs and switch to them."""
     started = time.monotonic()

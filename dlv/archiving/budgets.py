@@ -61,10 +61,7 @@ def factor(alpha: float | None) -> float | None:
 
 
 def budgets(
-    db: Database,
-    policy: Policy,
-    groups: Sequence[Held],
-    minima: Sequence[int],
+    db: Database, policy: Policy, groups: Sequence[Held], minima: Sequence[int]
 ) -> list[int | None]:
     """A budget in microseconds for each snapshot; None: unlimited."""
     if policy.alpha is not None:

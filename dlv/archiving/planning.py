@@ -352,10 +352,7 @@ class Planner:
         for digest in new:
             bits = format_of(self.stored[digest].dtype).bits
             ranked = sorted(
-                (
-                    difference_bits(self._sketches[digest], self._sketches[base], matrix.dtype),
-                    order,
-                )
+                (difference_bits(self._sketches[digest], self._sketches[base], matrix.dtype), order)
                 for order, base in enumerate(found.get(digest, ()))
                 for matrix in [self.stored[base]]
                 if matrix.shape == self.stored[digest].shape

@@ -108,10 +108,7 @@ class Trials:
 
 
 def propose(
-    repository: Repository,
-    planner: Planner,
-    request: Request,
-    progress: Progress,
+    repository: Repository, planner: Planner, request: Request, progress: Progress
 ) -> Proposal:
     db = repository.database
     chosen = [revisions.version(db, text).key for text in request.references]
@@ -209,11 +206,7 @@ class Explained:
 
 
 def explain(
-    repository: Repository,
-    request: Request,
-    matrix: str,
-    *,
-    progress: Progress,
+    repository: Repository, request: Request, matrix: str, *, progress: Progress
 ) -> list[Explained]:
     """How a matrix would be stored, and what else was tried: by tensor name, or by hash."""
     with (

@@ -47,14 +47,7 @@ class Speeds:
 # Of an ordinary machine; for plans that must be the same everywhere.
 ORDINARY = Speeds(
     1000.0,
-    {
-        "raw": 2000.0,
-        "zstd": 900.0,
-        "fixed": 200.0,
-        "xor": 500.0,
-        "sub": 400.0,
-        "context": 100.0,
-    },
+    {"raw": 2000.0, "zstd": 900.0, "fixed": 200.0, "xor": 500.0, "sub": 400.0, "context": 100.0},
 )
 
 

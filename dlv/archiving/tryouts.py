@@ -25,13 +25,7 @@ from dlv.errors import StorageError
 from dlv.kinds import Raw
 from dlv.pas.coders import small
 from dlv.pas.coders.codecs import choose
-from dlv.pas.encode import (
-    SMALL,
-    Encoded,
-    Part,
-    encode_delta,
-    encode_materialised,
-)
+from dlv.pas.encode import SMALL, Encoded, Part, encode_delta, encode_materialised
 from dlv.pas.floats import differences, format_of, words_in
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import Fixed

@@ -15,10 +15,7 @@ _NEXT = {
 }
 
 
-@command(
-    "completion",
-    examples=["dlv completion bash", "dlv completion fish --install"],
-)
+@command("completion", examples=["dlv completion bash", "dlv completion fish --install"])
 @argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 @option("--install", is_flag=True, help="Write the script where the shell finds it.")
 def run(call: Invocation, shell: str, install: bool) -> None:

@@ -9,11 +9,7 @@ from dlv.terminal.table import Cell, Column, Table, Text
 _WORDS = {True: ("ok", "green"), False: ("fault", "red"), None: ("-", "dim")}
 
 
-@command(
-    "doctor",
-    examples=["dlv doctor", "dlv doctor --json"],
-    exits={1: "a check failed"},
-)
+@command("doctor", examples=["dlv doctor", "dlv doctor --json"], exits={1: "a check failed"})
 def run(call: Invocation) -> int | None:
     """Look for trouble in the environment, with the fix for each.
 

@@ -12,12 +12,7 @@ from dlv.terminal.table import Cell, Column, Id, Items, Table, Text
 
 @command(
     "fsck",
-    examples=[
-        "dlv fsck",
-        "dlv fsck lenet@1 --quick",
-        "dlv fsck --rebuild",
-        "dlv fsck --repair",
-    ],
+    examples=["dlv fsck", "dlv fsck lenet@1 --quick", "dlv fsck --rebuild", "dlv fsck --repair"],
     exits={6: "there are faults; each is listed with the versions it reaches"},
 )
 @argument("refs", nargs=-1, metavar="[REF]..", complete="reference")

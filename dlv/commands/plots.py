@@ -67,11 +67,7 @@ def run(
     target = None if output is None else curve_charts.target(Path(call.directory, output))
     policy = call.config.given("curves.restarts", restarts)
     found = figures.curves(
-        *(call.repository, refs),
-        series=series,
-        steps=steps,
-        whole=True,
-        restarts=policy,
+        *(call.repository, refs), series=series, steps=steps, whole=True, restarts=policy
     )
     for note in found.notes:
         call.output.warn(note)

@@ -19,8 +19,7 @@ _COUNTED = {"version": "snapshots", "matrix": "contents", "codec": "objects", "l
 
 
 @command(
-    "stats",
-    examples=["dlv stats", "dlv stats lenet@1 lenet@2 --by matrix", "dlv stats --by codec"],
+    "stats", examples=["dlv stats", "dlv stats lenet@1 lenet@2 --by matrix", "dlv stats --by codec"]
 )
 @argument("refs", nargs=-1, metavar="[REF]..", complete="reference")
 @option(

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 @command(
     "undo",
-    examples=[
-        "dlv undo --list",
-        "dlv undo --dry-run",
-        "dlv tag try && dlv undo",
-    ],
+    examples=["dlv undo --list", "dlv undo --dry-run", "dlv tag try && dlv undo"],
     exits={
         4: "no such operation, or not as many",
         5: "undone already, or a tag stands against it",

@@ -8,16 +8,7 @@ from typing import Any
 
 import dlv.disk.paths as paths
 import dlv.dql.execute as execute
-from dlv.dql.outcome import (
-    Explained,
-    Model,
-    Networks,
-    Outcome,
-    QueryOptions,
-    Table,
-    Trial,
-    Trials,
-)
+from dlv.dql.outcome import Explained, Model, Networks, Outcome, QueryOptions, Table, Trial, Trials
 from dlv.errors import UsageError, require
 from dlv.metadata import versions
 from dlv.metadata.rows import VersionCell

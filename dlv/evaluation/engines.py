@@ -238,8 +238,7 @@ class Torch(_Other):
             except (RuntimeError, TypeError, ValueError, IndexError) as error:
                 notes = getattr(error, "__notes__", [])
                 raise UsageError(
-                    " ".join(["torch cannot run this batch", *notes]),
-                    why=str(error).strip()[:300],
+                    " ".join(["torch cannot run this batch", *notes]), why=str(error).strip()[:300]
                 ) from error
         outputs = found if len(self.ports) > 1 else (found,)
         return [self._array(value) for value in outputs]

@@ -141,11 +141,7 @@ def _prefixed(models: list[LoggedModel]) -> list[tuple[LoggedModel, str]]:
 
 
 def _place(
-    store: Store,
-    run: Run,
-    owner: str,
-    uri: str | None,
-    skipped: list[tuple[str, str]],
+    store: Store, run: Run, owner: str, uri: str | None, skipped: list[tuple[str, str]]
 ) -> Any:
     if not uri:
         return None

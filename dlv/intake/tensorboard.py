@@ -73,10 +73,7 @@ def import_tensorboard(repository: Repository, request: Request) -> Imported:
         raise Conflict(f"`{name}` is a tag already", hint="--name gives another name")
     found = ingest.find(folder)
     if not found:
-        raise UsageError(
-            f"there are no event files in {folder}",
-            why="their names hold `tfevents`",
-        )
+        raise UsageError(f"there are no event files in {folder}", why="their names hold `tfevents`")
     done = Imported()
     with CurveStore.open(repository.path / LIVE, repository.patience) as store:
         read = ingest.scan(store, folder, progress=request.progress)

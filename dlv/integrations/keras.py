@@ -38,12 +38,7 @@ class DlvCallback(_keras.callbacks.Callback):  # type: ignore[misc]
         self.every_epochs, self.every_steps = every_epochs, every_steps
         self.parameters = dict(parameters or {})
         self.recorder = Recorder(
-            name or "",
-            path=path,
-            message=message,
-            parents=parents,
-            monitor=monitor,
-            mode=mode,
+            name or "", path=path, message=message, parents=parents, monitor=monitor, mode=mode
         )
         self._first = self._batches = 0
 

@@ -47,12 +47,7 @@ class DlvCallback(_lightning.Callback):  # type: ignore[misc]
         self.network = network
         self.parameters = dict(parameters or {})
         self.recorder = Recorder(
-            name or "",
-            path=path,
-            message=message,
-            parents=parents,
-            monitor=monitor,
-            mode=mode,
+            name or "", path=path, message=message, parents=parents, monitor=monitor, mode=mode
         )
         self._seen: dict[str, Any] = {}  # metric -> its tensor
         self._logged: dict[str, int] = {}  # metric -> the step of its last point

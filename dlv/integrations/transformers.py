@@ -44,12 +44,7 @@ class DlvCallback(_transformers.TrainerCallback):  # type: ignore[misc]
         self.every_steps = every_steps
         self.parameters = dict(parameters or {})
         self.recorder = Recorder(
-            name or "",
-            path=path,
-            message=message,
-            parents=parents,
-            monitor=monitor,
-            mode=mode,
+            name or "", path=path, message=message, parents=parents, monitor=monitor, mode=mode
         )
 
     @property

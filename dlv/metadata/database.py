@@ -436,10 +436,7 @@ def translate(error: sqlite3.Error, path: Path) -> Exception:
         return _damaged(path, error)
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")):
         found = None if os.access(path, os.R_OK) or not path.exists() else denied(path)
-        why, hint = found or (
-            str(error),
-            "check free space and permissions; nothing was changed",
-        )
+        why, hint = found or (str(error), "check free space and permissions; nothing was changed")
         return StorageError(f"cannot use the catalogue {path}", why=why, hint=hint)
     if any(sign in str(error) for sign in _DAMAGE):
         return _damaged(path, error)

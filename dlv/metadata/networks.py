@@ -150,11 +150,7 @@ def _count(figures: Mapping[str, NodeFigures], name: str) -> int:
 
 
 def _count_pairs(
-    db: Database,
-    net_id: int,
-    network: Network,
-    edges: Sequence[tuple[int, int]],
-    prefix: str,
+    db: Database, net_id: int, network: Network, edges: Sequence[tuple[int, int]], prefix: str
 ) -> None:
     kinds = [(node.op, node.variant or "") for node in network.nodes]
     pairs = Counter((*kinds[src], *kinds[dst]) for src, dst in edges)

@@ -220,9 +220,7 @@ def by_number(db: Database, name: str, number: int) -> Version | None:
 
 def latest(db: Database, name: str) -> Version | None:
     return _first(
-        db,
-        "WHERE version.name = ? AND state = 'live' ORDER BY number DESC LIMIT 1",
-        (name,),
+        db, "WHERE version.name = ? AND state = 'live' ORDER BY number DESC LIMIT 1", (name,)
     )
 
 
@@ -242,9 +240,7 @@ def all_versions(db: Database, states: Iterable[str] = ("live", "recovered")) ->
 def of_name(db: Database, name: str) -> list[Version]:
     """The live versions of a name, oldest first."""
     return _read(
-        db,
-        "WHERE version.name = ? AND state IN ('live', 'recovered') ORDER BY number",
-        (name,),
+        db, "WHERE version.name = ? AND state IN ('live', 'recovered') ORDER BY number", (name,)
     )
 
 

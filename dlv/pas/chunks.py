@@ -84,9 +84,7 @@ def read_stored(descriptor: int, size: int, row: Stored, pack: str) -> bytes:
     stored = read_exactly(descriptor, row.length, row.offset, label)
     if hash_bytes(stored) != row.blake3:
         raise Damaged(
-            f"{label} is damaged",
-            why="the checksum of its bytes does not match",
-            hint="dlv fsck",
+            f"{label} is damaged", why="the checksum of its bytes does not match", hint="dlv fsck"
         )
     return stored
 

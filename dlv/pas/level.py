@@ -107,11 +107,7 @@ class Unusable:
 
 
 def level(
-    matrix: str,
-    k: int,
-    lookup: Lookup,
-    source: ChunkSource,
-    span: tuple[int, int] | None = None,
+    matrix: str, k: int, lookup: Lookup, source: ChunkSource, span: tuple[int, int] | None = None
 ) -> Level | Unusable:
     """Bounds from the first `k` planes of a matrix and of all its bases.
 

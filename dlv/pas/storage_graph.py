@@ -395,9 +395,7 @@ def shortfalls(budgets: Budgets, minima: Sequence[int]) -> list[Shortfall]:
 
 
 def budgets_of(
-    minima: Sequence[int],
-    alphas: Sequence[float | None],
-    absolute: Mapping[int, int] | None = None,
+    minima: Sequence[int], alphas: Sequence[float | None], absolute: Mapping[int, int] | None = None
 ) -> list[int | None]:
     """theta = alpha x the fastest possible; None: unlimited. Absolute budgets go before."""
     if len(alphas) != len(minima):

@@ -307,11 +307,7 @@ class Table:
         ]
 
     def aligned(
-        self,
-        limit: int,
-        now: datetime.datetime,
-        paint: Callable[[str, str], str],
-        mark: str = CUT,
+        self, limit: int, now: datetime.datetime, paint: Callable[[str, str], str], mark: str = CUT
     ) -> list[str]:
         """Aligned lines with a header, cut to `limit` columns."""
         if not self.rows:

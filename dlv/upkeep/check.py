@@ -102,11 +102,7 @@ def check(
     chosen = [revisions.version(db, text).id for text in references]
     standing = repository.marks.read()
     # Of one moment: what is committed meanwhile is no fault.
-    with (
-        repository.holding(),
-        db.snapshot(),
-        comparing.fresh_catalogue(repository) as fresh,
-    ):
+    with repository.holding(), db.snapshot(), comparing.fresh_catalogue(repository) as fresh:
         sound = _catalogue(repository, fresh, standing, log, report)
         # Where the catalogue cannot be believed, the one from the files says what there is.
         objects = _Objects(repository, db if sound else fresh, report, progress)
@@ -128,11 +124,7 @@ def rebuild(repository: Repository, *, progress: Progress = lambda _: None) -> R
 
 
 def _catalogue(
-    repository: Repository,
-    fresh: Database,
-    standing: Standing,
-    log: Log | None,
-    report: Report,
+    repository: Repository, fresh: Database, standing: Standing, log: Log | None, report: Report
 ) -> bool:
     """SQLite's own checks, then row by row against a catalogue made afresh from the files."""
     compared = comparing.compare(repository, fresh, standing)

@@ -279,10 +279,7 @@ def _others(
 
 
 def _switch(
-    repository: Repository,
-    store: MatrixStore,
-    packs: Sequence[PackRecord],
-    author: str,
+    repository: Repository, store: MatrixStore, packs: Sequence[PackRecord], author: str
 ) -> None:
     """Read back by name, then the index finds all of it in the new packs."""
     superseded.intend(repository, [pack.hash for pack in packs])

@@ -98,11 +98,7 @@ class Target:
 
 
 def targets(
-    repository: Repository,
-    manifest: Manifest,
-    version: Version,
-    request: Request,
-    only: int | None,
+    repository: Repository, manifest: Manifest, version: Version, request: Request, only: int | None
 ) -> tuple[list[Target], list[str]]:
     found = associated(manifest) if only is None else []
     notes: list[str] = []

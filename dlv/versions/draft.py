@@ -115,12 +115,7 @@ def _store(tensor: Tensor, digest: str, where: str, writer: Writer) -> Constant:
             f"the constant `{tensor.name}` of {where} is not what the network says",
             why=f"matrix {made[:12]} instead of {digest[:12]}",
         )
-    return {
-        "name": tensor.name,
-        "dtype": tensor.dtype,
-        "shape": list(tensor.shape),
-        "hash": made,
-    }
+    return {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "hash": made}
 
 
 def choose_network(

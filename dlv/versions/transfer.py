@@ -260,10 +260,7 @@ def _network(manifest: Manifest, store: MatrixStore) -> Network | None:
 
 
 def _export_network(
-    network: Network,
-    version: Version,
-    request: Request,
-    notes: tuple[str, ...],
+    network: Network, version: Version, request: Request, notes: tuple[str, ...]
 ) -> Exported:
     if request.layers or request.matrices:
         raise UsageError("a network is written whole", hint="leave out --layer and --matrices")
@@ -274,10 +271,7 @@ def _export_network(
         digest = hash_bytes(data)
         paths.read_back(out, digest, request.out)
     return Exported(
-        version,
-        *(str(request.out), "json", len(data), digest, 0, 0),
-        original=False,
-        notes=notes,
+        version, *(str(request.out), "json", len(data), digest, 0, 0), original=False, notes=notes
     )
 
 

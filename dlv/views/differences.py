@@ -299,8 +299,7 @@ def sections(diff: Diff, everything: bool, lean: bool) -> Iterator[Section]:
     for section in _sections(diff, everything):
         if lean and section.table is not None:
             table = columns_where(
-                section.table,
-                lambda column, cells: column.name not in _FIGURES or any(cells),
+                section.table, lambda column, cells: column.name not in _FIGURES or any(cells)
             )
             section = replace(section, table=table)
         yield section
@@ -471,10 +470,7 @@ def _settings(title: str, rows: Sequence[Row], diff: Diff, everything: bool) -> 
     differing = [row for row in rows if row.differs]
     shown = list(rows) if everything else differing
     two = len(diff.sides) == 2
-    columns: list[Column | str] = [
-        Column("name", fixed=True),
-        *(side.label for side in diff.sides),
-    ]
+    columns: list[Column | str] = [Column("name", fixed=True), *(side.label for side in diff.sides)]
     cells: list[list[Cell]] = []
     for row in shown:
         line: list[Cell] = [row.name, *map(_value, row.values)]

@@ -10,18 +10,7 @@ import numpy as np
 from dlv.evaluation.answers import Confusion, Evaluation, Progress
 from dlv.evaluation.evaluate import Evaluated, level_record
 from dlv.terminal.output import Block, Heading, Output
-from dlv.terminal.table import (
-    Bytes,
-    Cell,
-    Column,
-    Count,
-    Id,
-    Items,
-    Number,
-    Range,
-    Table,
-    Text,
-)
+from dlv.terminal.table import Bytes, Cell, Column, Count, Id, Items, Number, Range, Table, Text
 from dlv.views.values import columns_where, number_cell, percent, plural
 
 _WIDE = 20  # classes of which a terminal shows the whole table

@@ -172,12 +172,7 @@ class Rows:
         if not isinstance(value, VersionCell):
             return raw(value)
         if value.derived is not None:
-            return {
-                "version": None,
-                "id": value.id,
-                "derived": True,
-                "sources": self._from(value),
-            }
+            return {"version": None, "id": value.id, "derived": True, "sources": self._from(value)}
         version = self._known[value.id]
         return {
             "version": version.label,

@@ -158,10 +158,7 @@ class Record:
         return next((node for node in self.nodes if node.name == name), None)
 
     def norms(
-        self,
-        node: str,
-        planes: int | None,
-        shapes: Sequence[Sequence[int]] | None = None,
+        self, node: str, planes: int | None, shapes: Sequence[Sequence[int]] | None = None
     ) -> Norms | None:
         """Of a linear node after so many planes of its weight; None: all of it was read.
 
@@ -172,11 +169,7 @@ class Record:
         if found is None or not found.finite:
             return None
         fits = shapes is None or tuple(tuple(shape) for shape in shapes) == self.input
-        whole = (
-            found.opn if fits else found.opn_any,
-            found.fro,
-            found.absmax,
-        )
+        whole = (found.opn if fits else found.opn_any, found.fro, found.absmax)
         rows = None if found.rows is None else np.array(found.rows)
         if planes is None:
             none = None if rows is None else np.zeros(len(rows))

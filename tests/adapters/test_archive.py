@@ -226,11 +226,7 @@ REFUSED: dict[str, tuple[Callable[[], bytes], type[DlvError], str]] = {
     "declares less": (lambda: both(TWO, 22, "<L", 20), UnsafeInput, "beyond"),
     "declares more": (lambda: both(TWO, 22, "<L", 127), Damaged, "too early"),
     "declares far more": (lambda: both(TWO, 22, "<L", 1 << 30), UnsafeInput, "deflate can hold"),
-    "outside": (
-        lambda: both(both(ONE, 18, "<L", 99), 22, "<L", 99),
-        Damaged,
-        "inside",
-    ),
+    "outside": (lambda: both(both(ONE, 18, "<L", 99), 22, "<L", 99), Damaged, "inside"),
     "same bytes twice": (
         lambda: patch(TWO, TWO.rindex(b"PK\x01\x02") + 42, bytes(4)),
         UnsafeInput,

@@ -17,13 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save as save_safetensors
 
-from dlv.adapters.detect import (
-    HEAD_BYTES,
-    ROLES,
-    detect,
-    is_data_set,
-    role_of,
-)
+from dlv.adapters.detect import HEAD_BYTES, ROLES, detect, is_data_set, role_of
 from dlv.errors import NotFound, UsageError
 
 

@@ -96,8 +96,7 @@ def test_what_does_not_go_with_it(dlv: Dlv, committed: Path, others: list[str]) 
 
 
 @pytest.mark.parametrize(
-    "words",
-    [("--calibration", "rows.npz"), ("--config", "data.toml"), ("--set", "data.rows=5")],
+    "words", [("--calibration", "rows.npz"), ("--config", "data.toml"), ("--set", "data.rows=5")]
 )
 def test_settings_of_rows_alone(dlv: Dlv, committed: Path, words: tuple[str, str]) -> None:
     refused = dlv("archive", *words)

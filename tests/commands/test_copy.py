@@ -95,12 +95,7 @@ def test_warnings_and_pruning(dlv: Dlv, snapshot: Dlv, filled: Path) -> None:
 
 def test_quiet(dlv: Dlv, filled: Path) -> None:
     result = dlv("copy", "lenet@1", "deep", "out", "--delete", "relu1", "-q")
-    assert result.stdout.split() == [
-        "config.json",
-        "train.py",
-        "network.json",
-        "deep.safetensors",
-    ]
+    assert result.stdout.split() == ["config.json", "train.py", "network.json", "deep.safetensors"]
 
 
 @pytest.mark.parametrize("mode", ["pipe", "json"])

@@ -10,10 +10,7 @@ import pytest
 
 Dlv = Callable[..., Any]
 MODES = ["pipe", "tty", "json"]
-VARIES = {
-    r"(no other version\s+)[0-9.]+( k?B)?": r"\1<n>",
-    r'("reclaimable": )[0-9]+': r"\1<n>",
-}
+VARIES = {r"(no other version\s+)[0-9.]+( k?B)?": r"\1<n>", r'("reclaimable": )[0-9]+': r"\1<n>"}
 
 
 @pytest.mark.parametrize("mode", MODES)

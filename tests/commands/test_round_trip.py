@@ -83,13 +83,7 @@ def write_fortran(path: Path, tree: Tree) -> None:
 def write_torch(path: Path, tree: Tree) -> None:
     """As torch writes it, but without torch."""
     tensors = [
-        Tensor(
-            name,
-            value.dtype.name,
-            value.shape,
-            value.nbytes,
-            value.tobytes,
-        )
+        Tensor(name, value.dtype.name, value.shape, value.nbytes, value.tobytes)
         for name, value in tree.items()
     ]
     with path.open("wb") as out:

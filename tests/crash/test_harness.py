@@ -22,10 +22,7 @@ OF_WRONG_BITS = {"not_read_back"}
 OF_REBUILD = {"catalogue_swapped_by_copy"}
 OF_ARCHIVE = {"archived_before_data", "old_packs_first"}
 OF_GC = {"packs_before_rows", "bases_not_marked"}
-OF_OTHERS = {
-    "evaluate": "winners_forgotten",
-    "restore, then gc": "restored_without_mark",
-}
+OF_OTHERS = {"evaluate": "winners_forgotten", "restore, then gc": "restored_without_mark"}
 OF_OPENING = {"closed_when_refused"}
 OF_USER_FILES = {"put_one_by_one"}
 OF_RACES = {"gc_without_lock", "no_recheck"}  # test_gc_race.py

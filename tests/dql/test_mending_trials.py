@@ -111,11 +111,7 @@ def undisturbed(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("how", SPOILED)
 @pytest.mark.parametrize("when", ["before it began", "in its midst", "when it had failed"])
 def test_it_is_made_again(
-    repository: Repository,
-    undisturbed: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    how: str,
-    when: str,
+    repository: Repository, undisturbed: Any, monkeypatch: pytest.MonkeyPatch, how: str, when: str
 ) -> None:
     """And the trial comes to what it would have come to."""
     if when == "before it began" and "checkpoint" in how:

@@ -49,7 +49,4 @@ def test_a_network_comes_with_the_shapes_of_its_weights(
         assert origin is not None
         assert origin.version == made.id != bare.id
         assert origin.network.id == made.network.id  # type: ignore[union-attr]
-        assert origin.tensors == {
-            "fc.weight": ("float32", (2, 4)),
-            "fc.bias": ("float32", (2,)),
-        }
+        assert origin.tensors == {"fc.weight": ("float32", (2, 4)), "fc.bias": ("float32", (2,))}

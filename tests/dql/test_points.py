@@ -12,9 +12,7 @@ from dlv.dql.execute import Points
 def test_a_point_of_a_series_is_found_by_its_step(tmp_path: Path) -> None:
     with api.open(tmp_path, create=True) as repo:
         made = repo.commit(
-            "one",
-            name="a",
-            metrics={"loss": [(0, 3.0), (10, 2.0), (10, 1.5), (20, float("nan"))]},
+            "one", name="a", metrics={"loss": [(0, 3.0), (10, 2.0), (10, 1.5), (20, float("nan"))]}
         )
         points = Points(repo.repository)
         assert points.value_at(made.id, "loss", 0) == 3.0

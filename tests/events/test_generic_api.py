@@ -305,8 +305,7 @@ def test_14_a_blob_over_http(store: CurveStore, provider: Provider) -> None:
     def get(path: str) -> tuple[str, dict[str, str], bytes]:
         told: list[Any] = []
         app = responses.BlobRoute(
-            lambda _, start: (start("404 Not Found", []), [b"elsewhere"])[1],
-            lambda: provider,
+            lambda _, start: (start("404 Not Found", []), [b"elsewhere"])[1], lambda: provider
         )
         environ = {"PATH_INFO": path, "REQUEST_METHOD": "GET"}
         body = b"".join(app(environ, lambda *start: told.append(start)))

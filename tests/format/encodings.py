@@ -280,10 +280,7 @@ class Matrix:
         return whole * 2.0**powers
 
     def _step(
-        self,
-        words: Words,
-        alpha: NDArray[np.float64] | None,
-        added: NDArray[np.float64] | None,
+        self, words: Words, alpha: NDArray[np.float64] | None, added: NDArray[np.float64] | None
     ) -> Words:
         bits, below = FLOATS[self.dtype]
         field_of = exponents(words, self.dtype)

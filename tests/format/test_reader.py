@@ -145,10 +145,7 @@ def _archive(folder: Path, *options: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def written(
-    tmp_path_factory: pytest.TempPathFactory,
-    commit_model: Callable[..., str],
-) -> Path:
+def written(tmp_path_factory: pytest.TempPathFactory, commit_model: Callable[..., str]) -> Path:
     """A repository whose matrices `archive` has stored as it likes, and a commit after it."""
     folder = tmp_path_factory.mktemp("written")
     with Repository.init(folder)[0] as repository:

@@ -313,10 +313,7 @@ TARGETS: dict[str, Target] = {
     ),
     "series": Target(partial(_golden, "series/1/*.json"), _series, _canonical),
     "footer": Target(_footer_seeds, _footer, _canonical),
-    "pack": Target(
-        _packs,
-        lambda data: _written(".pack", data, read_all),
-    ),
+    "pack": Target(_packs, lambda data: _written(".pack", data, read_all)),
     "sealed_pack": Target(_packs, lambda data: _written(".pack", data, read_all), _resealed),
     "codec": Target(_codec_seeds, _codec),
     "storage_graph": Target(
@@ -355,8 +352,7 @@ TARGETS: dict[str, Target] = {
         ),
     ),
     "solver": Target(
-        lambda: [_SOLVER],
-        lambda data: _written(".prototxt", data, lambda path: consume(str(path))),
+        lambda: [_SOLVER], lambda data: _written(".prototxt", data, lambda path: consume(str(path)))
     ),
     "csv": Target(
         lambda: [_LOG], lambda data: _written(".csv", data, lambda path: consume(str(path)))

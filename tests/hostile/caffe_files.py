@@ -76,10 +76,7 @@ net(
     "giant-outputs",
     HEAD + layer("Convolution", "convolution_param { num_output: 4294967295 kernel_size: 1 }"),
 )
-net(
-    "giant-kernel",
-    HEAD + layer("Pooling", "pooling_param { kernel_size: 4294967296 }"),
-)
+net("giant-kernel", HEAD + layer("Pooling", "pooling_param { kernel_size: 4294967296 }"))
 net("zero-stride", HEAD + layer("Pooling", "pooling_param { kernel_size: 2 stride: 0 }"))
 net("pad-beyond-kernel", HEAD + layer("Pooling", "pooling_param { kernel_size: 2 pad: 9 }"))
 net(

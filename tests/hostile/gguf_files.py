@@ -130,11 +130,5 @@ add("hole", file([], [tensor(), tensor(b"b", offset=64)], bytes(96)))
 add("starts-late", file([], [tensor(offset=32)], bytes(64)))
 add("header-70mib", lambda: file([key(b"x", 9, array(0, 70 << 20, bytes(70 << 20)))]))
 add("texts-5m-empty", lambda: file([key(b"x", 9, array(8, 5_000_000, bytes(40_000_000)))]))
-add(
-    "arrays-5m-empty",
-    lambda: file([key(b"x", 9, array(9, 5_000_000, array(0, 0) * 5_000_000))]),
-)
-add(
-    "tensors-100001",
-    lambda: file([], [tensor(b"%d" % i, [0]) for i in range(100_001)]),
-)
+add("arrays-5m-empty", lambda: file([key(b"x", 9, array(9, 5_000_000, array(0, 0) * 5_000_000))]))
+add("tensors-100001", lambda: file([], [tensor(b"%d" % i, [0]) for i in range(100_001)]))

@@ -273,10 +273,7 @@ class Trial:
                 raise NoKernel(f"torch.export: {str(error)[:80]}") from error
             found = pt2.open(str(path))
             subject = Subject.of(found)
-            subject = subject.with_network(
-                subject.network,
-                [_in_memory(t) for t in found.tensors],
-            )
+            subject = subject.with_network(subject.network, [_in_memory(t) for t in found.tensors])
             constants = [_in_memory(t) for t in found.constants]
             found.close()
             return replace(subject, constants=constants)

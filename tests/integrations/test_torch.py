@@ -348,12 +348,7 @@ def test_settings_that_clash(project: Path) -> None:
     with hooks.track(small(), "x", parameters=parameters) as run:
         run.log(loss=1)
     found = run.version.hyperparameters
-    assert found == {
-        "a.b": 2,
-        "list": '[1,"x"]',
-        "deep": "[{'a': 1}]",
-        "none": None,
-    }
+    assert found == {"a.b": 2, "list": '[1,"x"]', "deep": "[{'a': 1}]", "none": None}
 
 
 def test_other_processes_record_nothing(

@@ -38,7 +38,7 @@ def fill(db: Database) -> KnownNames:
 def test_hyperparameters(db: Database) -> None:
     known = fill(db)
     assert known.hyperparameters == [
-        *("epochs", "frozen", "lr", "nan", "note", "optimizer", "steps"),
+        *("epochs", "frozen", "lr", "nan", "note", "optimizer", "steps")
     ]
     assert known.has_hyperparameter("note")
     assert not known.has_hyperparameter("LR")

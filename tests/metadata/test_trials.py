@@ -79,7 +79,7 @@ def test_the_file_is_made_with_the_first_connection(tmp_path: Path) -> None:
         assert plain.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
         tables = plain.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         assert {name for (name,) in tables} == {
-            *("token", "run", "trial", "run_trial", "mark", "log"),
+            *("token", "run", "trial", "run_trial", "mark", "log")
         }
     plain.close()
 
@@ -262,7 +262,7 @@ def test_who_is_at_work(store: Trials) -> None:
     for name in "ca":
         store.change_trial(name, {"state": "running", "owner": OWNER.worker, "lease": 5.0})
     assert [(row["id"], row["owner"], row["lease"]) for row in store.running()] == [
-        *(("a", "w0", 5.0), ("c", "w0", 5.0)),
+        *(("a", "w0", 5.0), ("c", "w0", 5.0))
     ]
 
 
@@ -307,7 +307,7 @@ def test_a_claim_that_dies_leaves_no_verdict(
     assert [row["stopped"] for row in store.members("run")] == [0, 0]
     assert claimed(ledger).trial == "t1"
     assert [(row["trial_id"], row["kept"]) for row in store.marks("run")] == [
-        *(("t0", 0), ("t1", 1)),
+        *(("t0", 0), ("t1", 1))
     ]
 
 
@@ -392,7 +392,7 @@ def test_marks_are_given_once_and_closing_ones_go(store: Trials) -> None:
     store.add_marks([{**row, "trial_id": "a", "kept": 0, "closing": 1}])  # it has its verdict
     store.add_marks([{**row, "trial_id": "b", "kept": 0, "closing": 1}])
     assert [(m["trial_id"], m["kept"], m["value"]) for m in store.marks("run")] == [
-        *(("a", 1, None), ("b", 0, None)),
+        *(("a", 1, None), ("b", 0, None))
     ]
     assert [m["trial_id"] for m in store.marks("run", "b")] == ["b"]
     store.drop_marks("run", closing=True)
@@ -409,7 +409,7 @@ def test_a_trial_of_several_runs(store: Trials) -> None:
     planted(store, "second", a=4)
     store.change_member("second", "a", {"target": 6, "steps": 20})
     assert [(row["id"], row["target"], row["ends"]) for row in store.memberships("a")] == [
-        *(("first", 10, 10), ("second", 6, 20)),
+        *(("first", 10, 10), ("second", 6, 20))
     ]
     assert not add_member(store, "first", "a", 7)  # it is in it already
     assert [row["ordinal"] for row in store.members("first")] == [0, 1]

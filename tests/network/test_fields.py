@@ -5,17 +5,7 @@ from typing import Any
 
 import pytest
 
-from dlv.network.fields import (
-    FieldError,
-    Kind,
-    dtype,
-    label,
-    labels,
-    normal,
-    shape,
-    shown,
-    whole,
-)
+from dlv.network.fields import FieldError, Kind, dtype, label, labels, normal, shape, shown, whole
 
 
 @pytest.mark.parametrize(

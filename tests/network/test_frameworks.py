@@ -126,7 +126,7 @@ def test_one_network(kept: Callable[[str], Kept], old: str, new: str) -> None:
     assert (found.only_old, found.only_new) == ((), ())
     layers = [pair for pair in found.pairs if not pair.old.node.plumbing]
     assert [pair.old.node.op for pair in layers] == [
-        *("CONV", "POOL", "CONV", "POOL", "FULL", "RELU", "FULL", "SOFTMAX"),
+        *("CONV", "POOL", "CONV", "POOL", "FULL", "RELU", "FULL", "SOFTMAX")
     ]
     assert not any(pair.kind == "changed" for pair in found.pairs)
     assert not [layer for layer in (*found.removed, *found.added) if not layer.node.plumbing]
@@ -151,6 +151,4 @@ def test_another_one(kept: Callable[[str], Kept], way: str, tmp_path: Path) -> N
     changed = [pair for pair in found.pairs if pair.kind == "changed"]
     assert [
         [c.what for c in pair.changes if not c.form and c.what != "name"] for pair in changed
-    ] == [
-        ["out", "output"],
-    ]
+    ] == [["out", "output"]]

@@ -7,13 +7,7 @@ import pytest
 from dlv.network.fields import FieldError, Kind
 from dlv.network.ops.op import Default
 from dlv.network.ops.shape import SIZE_KINDS
-from dlv.network.vocabulary import (
-    OPS,
-    attributes,
-    axes_of,
-    complete,
-    slots,
-)
+from dlv.network.vocabulary import OPS, attributes, axes_of, complete, slots
 
 VALUES: dict[Kind, Any] = {
     Kind.INT: 1,

@@ -28,10 +28,7 @@ def build() -> SmallPack:
     out = io.BytesIO()
     pack = PackWriter(out, writer="dlv 0.1.0")
     layout = Ieee()
-    together = [
-        ("float32", (3, 5), bytes(range(60))),
-        ("float32", (), b"\x00\x00\xc0\x7f"),
-    ]
+    together = [("float32", (3, 5), bytes(range(60))), ("float32", (), b"\x00\x00\xc0\x7f")]
     alone = ("int16", (200,), bytes(400))
     empty = ("float64", (0, 4), b"")
     matrices: dict[str, bytes] = {}

@@ -15,14 +15,7 @@ from dlv.pas import encode
 from dlv.pas.coders.codecs import codec_of
 from dlv.pas.coders.zstd import ZstdCodec
 from dlv.pas.deltas.difference import WordDelta
-from dlv.pas.encode import (
-    Effort,
-    Part,
-    encode_delta,
-    encode_elements,
-    encode_object,
-    same_bytes,
-)
+from dlv.pas.encode import Effort, Part, encode_delta, encode_elements, encode_object, same_bytes
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.segments import WORDS, Ieee, Layout, join_matrix
 from tests.conformance.delta import MemoryStore, near

@@ -117,9 +117,7 @@ def test_levels_of_context_coded_matrices(
         assert found.exact
 
 
-def test_shared_bases_are_decoded_once(
-    trained: tuple[MemoryStore, list[str], list[bytes]],
-) -> None:
+def test_shared_bases_are_decoded_once(trained: tuple[MemoryStore, list[str], list[bytes]]) -> None:
     store, names, raws = trained
     wanted = [names[6], names[2], names[4], names[0]]
     store.reads.clear()

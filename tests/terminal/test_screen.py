@@ -62,11 +62,7 @@ def test_rows_are_counted_with_a_word_on_them(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_failure_ends_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(screen, "PATIENCE", 0.0)
-    with (
-        shown() as stderr,
-        pytest.raises(TypeError),
-        screen.progress("x", 5, colour=True) as bar,
-    ):
+    with shown() as stderr, pytest.raises(TypeError), screen.progress("x", 5, colour=True) as bar:
         bar.advance(1) + 1  # type: ignore[func-returns-value, operator]
     assert "\x1b[?25h" in stderr.getvalue()  # the cursor is back
 

@@ -38,10 +38,7 @@ def trained(
     where = small.saved(folder / "data.npz", *(data or small.blobs()))
     given = {"input_data": where, "batch_size": 16, "val": 0.0, "steps": steps, "log_every": steps}
     made = small.created(
-        folder,
-        network or small.mlp(),
-        weights or small.mlp_weights(),
-        {**given, **config},
+        folder, network or small.mlp(), weights or small.mlp_weights(), {**given, **config}
     )
     run = Run(made.folder, small.READERS, config.get("log_every", steps)).to(steps)
     return run, {n: np.asarray(a) for n, a in run.newest.weights.items()}

@@ -22,15 +22,7 @@ import dlv.versions.copying as copying
 import dlv.weights.snapshots as snapshots
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.archiving.budgets import Policy
-from dlv.errors import (
-    Conflict,
-    Damaged,
-    DlvError,
-    NotFound,
-    StorageError,
-    UnsafeInput,
-    UsageError,
-)
+from dlv.errors import Conflict, Damaged, DlvError, NotFound, StorageError, UnsafeInput, UsageError
 from dlv.metadata import facts, staged, versions
 from dlv.metadata.database import Database
 from dlv.objects.manifest import Container, Manifest, Snapshot, TensorEntry

@@ -84,8 +84,7 @@ class TestBeginnings:
         assert values(item(shape=(), fill="one")) == 1
 
     @pytest.mark.parametrize(
-        "dtype",
-        ["float64", "float16", "bfloat16", "float8_e4m3", "float8_e5m2", "float8_e4m3fnuz"],
+        "dtype", ["float64", "float16", "bfloat16", "float8_e4m3", "float8_e5m2", "float8_e4m3fnuz"]
     )
     def test_rounded_to_the_nearest(self, dtype: str) -> None:
         torch = pytest.importorskip("torch")

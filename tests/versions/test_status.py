@@ -108,10 +108,7 @@ def test_a_staged_file_that_changed_is_named(repository: Repository) -> None:
     os.utime(root / "train.py", ns=(5, 5))
     (root / "w.safetensors").unlink()
     problems = {c.file.path: c.problem for c in look(repository).staged}
-    assert problems == {
-        "train.py": "changed since added",
-        "w.safetensors": "gone since added",
-    }
+    assert problems == {"train.py": "changed since added", "w.safetensors": "gone since added"}
 
 
 def test_a_removal_is_staged_and_not_modified(repository: Repository) -> None:

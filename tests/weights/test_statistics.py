@@ -88,9 +88,7 @@ def test_difference_against_exact_sums(dtype: str, data: st.DataObject) -> None:
     words = data.draw(bits)
     flips = data.draw(
         st.lists(
-            st.sampled_from([0, 0, 1, 2**15, 2**63, 7]),
-            min_size=len(words),
-            max_size=len(words),
+            st.sampled_from([0, 0, 1, 2**15, 2**63, 7]), min_size=len(words), max_size=len(words)
         )
     )
     old = _array(dtype, words)

@@ -35,10 +35,7 @@ ZOO: dict[str, Entry] = {
     "inception": (vision.Inception, _image(3, 9, 9)),
     "mobilenet": (vision.MobileNet, _image(3, 16, 16)),
     "generator": (vision.Generator, _image(10, 1, 1)),
-    "bert": (
-        sequences.Bert,
-        lambda: (torch.randint(0, 50, (2, 7)), torch.randint(0, 2, (2, 7))),
-    ),
+    "bert": (sequences.Bert, lambda: (torch.randint(0, 50, (2, 7)), torch.randint(0, 2, (2, 7)))),
     "encoder": (sequences.Encoder, _tokens(6, 40)),
     "gpt": (sequences.Gpt, _tokens(8, 30)),
     "lstm": (sequences.Lstm, _tokens(5, 20)),
@@ -57,9 +54,7 @@ ZOO: dict[str, Entry] = {
     "fixed_batch": (oddities.FixedBatch, _image(4)),
 }
 # torch.export cannot take these apart.
-UNEXPORTABLE: dict[str, Entry] = {
-    "forking": (oddities.Forking, _image(4)),
-}
+UNEXPORTABLE: dict[str, Entry] = {"forking": (oddities.Forking, _image(4))}
 # The first axis of their inputs is no free batch.
 STATIC = frozenset({"gru_state", "fixed_batch"})
 

@@ -57,9 +57,7 @@ def _call(factory: Any, name: str, file: str) -> Any:
         raise
     except BaseException as error:
         raise UsageError(
-            f"{name} in {file} fails",
-            why=first_line(error),
-            hint=_hint(error, file),
+            f"{name} in {file} fails", why=first_line(error), hint=_hint(error, file)
         ) from error
 
 

@@ -90,10 +90,7 @@ def _convolution(call: Reading) -> Match:
 def _linear(call: Reading) -> Match:
     x, weight = call.data("input"), call.slot("weight")
     return Match(
-        "FULL",
-        {"out": _whole(call, weight, 2)[0]},
-        (x,),
-        call.slots(weight="weight", bias="bias"),
+        "FULL", {"out": _whole(call, weight, 2)[0]}, (x,), call.slots(weight="weight", bias="bias")
     )
 
 

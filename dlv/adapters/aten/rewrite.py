@@ -10,10 +10,7 @@ from dlv.adapters.aten.record import STATE, Argument, Call, Given, Graph, Ref, T
 # An operation of ours: the calls of torch.nn.functional.local_response_norm in one.
 RESPONSE_NORM = "dlv.local_response_norm"
 # Calls of an inner graph under a mode: how many arguments come before the graph.
-_WRAPPERS = {
-    "higher_order.wrap_with_set_grad_enabled": 1,
-    "higher_order.wrap_with_autocast": 4,
-}
+_WRAPPERS = {"higher_order.wrap_with_set_grad_enabled": 1, "higher_order.wrap_with_autocast": 4}
 _ALONG = ("view", "reshape", "squeeze", "unsqueeze")
 _POOLS = ("aten.avg_pool2d.default", "aten.avg_pool3d.default")
 

@@ -202,12 +202,7 @@ def _order_of_moved(named: Mapping[str, Argument], rank: int) -> list[int] | Non
 
 
 def _part(
-    base: str,
-    named: Mapping[str, Argument],
-    above: str,
-    new: str,
-    value: Value,
-    emit: Emit,
+    base: str, named: Mapping[str, Argument], above: str, new: str, value: Value, emit: Emit
 ) -> str | None:
     """Replace one part of a tensor: join the slices before and after it with the new part."""
     axis, rank = named.get("dim", 0), len(value.shape)

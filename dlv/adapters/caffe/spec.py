@@ -372,8 +372,7 @@ def _blob(span: Span) -> Blob:
         size = sum(item.size for item in given)
         if size != elements * (8 if double else 4) and (given or label == "numbers"):
             raise Damaged(
-                problem,
-                why=f"a blob has the shape {list(shape)}, and {size} bytes of {label}",
+                problem, why=f"a blob has the shape {list(shape)}, and {size} bytes of {label}"
             )
     return Blob("float64" if double else "float32", shape, legacy, tuple(spans), tuple(gradient))
 

@@ -18,7 +18,7 @@ from dlv.kinds import Array
 Shape = tuple[int | None, ...] | None
 
 SUFFIXES = {
-    *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"),
+    *(".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm")
 }
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 MOST_PIXELS = 1 << 26

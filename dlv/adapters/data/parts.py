@@ -15,15 +15,7 @@ from typing import Any
 
 from dlv.adapters.data import code as data_code
 from dlv.adapters.data.columns import Column
-from dlv.adapters.data.sets import (
-    Data,
-    Named,
-    Wanted,
-    arrays_of,
-    chosen,
-    fingerprint,
-    of_table,
-)
+from dlv.adapters.data.sets import Data, Named, Wanted, arrays_of, chosen, fingerprint, of_table
 from dlv.adapters.data.settings import Settings
 from dlv.errors import UsageError
 

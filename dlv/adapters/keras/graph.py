@@ -435,13 +435,7 @@ class Graph:
         return ports
 
     def _call(
-        self,
-        layer: Layer,
-        path: Path,
-        call: Call,
-        ports: list[Port],
-        suffix: str,
-        training: bool,
+        self, layer: Layer, path: Path, call: Call, ports: list[Port], suffix: str, training: bool
     ) -> list[Port]:
         if layer.kind == "InputLayer" and not ports:
             raise Damaged(

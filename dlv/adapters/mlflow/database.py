@@ -54,10 +54,7 @@ class DatabaseStore:
         self._registry: dict[str, list[Registered]] | None = None
         try:
             self._db = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode=ro",
-                uri=True,
-                timeout=10,
-                isolation_level=None,
+                f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10, isolation_level=None
             )
         except sqlite3.Error as error:
             raise StorageError(f"cannot open {path.name}", why=str(error)) from error

@@ -230,12 +230,7 @@ class Builder:
             else:
                 args.append({"n": len(ports)})
                 ports.append(self.number(side))
-        source = {
-            "dialect": "aten",
-            "op": f"operator.{entry.operator}",
-            "args": args,
-            "kwargs": {},
-        }
+        source = {"dialect": "aten", "op": f"operator.{entry.operator}", "args": args, "kwargs": {}}
         attrs = {"kind": "arithmetic", "operator": entry.operator}
         attrs = complete("RESHAPE", None, attrs, params={})
         name = f"{ports[0][0]}.{entry.operator}"

@@ -333,13 +333,7 @@ class Graph:
             if isinstance(length, int) and isinstance(start, int) and isinstance(end, int):
                 cut = len(range(*slice(start, end, step).indices(length)))
             shape = (*value.shape[:axis], cut, *value.shape[axis + 1 :])
-        given = [
-            value,
-            self.vector([start]),
-            self.vector([end]),
-            self.ints(axis),
-            self.ints(step),
-        ]
+        given = [value, self.vector([start]), self.vector([end]), self.ints(axis), self.ints(step)]
         return self.op("Slice", given if step != 1 else given[:4], shape=shape)
 
     def where(self, condition: Value, yes: Value, no: Value) -> Value:

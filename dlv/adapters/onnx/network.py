@@ -23,9 +23,7 @@ from dlv.adapters.onnx.rules import (
     pool,
     reductions,
 )
-from dlv.adapters.onnx.rules import (
-    lengths as length_rules,
-)
+from dlv.adapters.onnx.rules import lengths as length_rules
 from dlv.adapters.onnx.rules.combine import is_whole
 from dlv.adapters.onnx.rules.dense import emit_full
 from dlv.adapters.onnx.tensors import Stored, dtype_of

@@ -62,11 +62,7 @@ def _open(file: Source, *, drop: bool) -> Checkpoint:
     storages = Storages(file, keyed, big=order == b"big", verify=verify)
     found = leaves(root, where)
     checkpoint = Checkpoint(
-        FORMAT,
-        [],
-        step=step_of(root),
-        hyperparameters=hyperparameters_of(root),
-        close=file.close,
+        FORMAT, [], step=step_of(root), hyperparameters=hyperparameters_of(root), close=file.close
     )
     views: list[View] = []
     first: dict[tuple[object, ...], str] = {}
@@ -336,16 +332,7 @@ class _Archive:
         extra = struct.pack(f"<2H{len(wide)}Q", 1, 8 * len(wide), *wide) if wide else b""
         version = 45 if wide else 20
         row = _CENTRAL.pack(
-            b"PK\x01\x02",
-            version,
-            version,
-            *common,
-            len(extra),
-            0,
-            0,
-            0,
-            0,
-            min(header, _FULL32),
+            b"PK\x01\x02", version, version, *common, len(extra), 0, 0, 0, 0, min(header, _FULL32)
         )
         self._rows.append(row + raw + extra)
         self._sums.update(raw + struct.pack("<LQ", crc, size))

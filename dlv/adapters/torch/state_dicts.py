@@ -44,14 +44,7 @@ OPTIMIZER_KEYS = (
 EXTRA_WORDS = ("ema", "rng", "scheduler", "scaler", "callback", "loop", "loss", "metric", "amp")
 BUFFER_NAMES = ("running_mean", "running_var", "num_batches_tracked")
 STEP_KEYS = ("global_step", "step", "iteration", "epoch")
-HYPERPARAMETER_KEYS = (
-    "hyper_parameters",
-    "hyperparameters",
-    "hparams",
-    "args",
-    "config",
-    "cfg",
-)
+HYPERPARAMETER_KEYS = ("hyper_parameters", "hyperparameters", "hparams", "args", "config", "cfg")
 
 _NUMPY_FORMATS = {
     "b1": "?",

@@ -288,11 +288,7 @@ def _check_fit(repository: Repository, version: Version) -> None:
 
 
 def _one(
-    repository: Repository,
-    version: Version,
-    request: Request,
-    progress: Progress,
-    outcome: Outcome,
+    repository: Repository, version: Version, request: Request, progress: Progress, outcome: Outcome
 ) -> Bounded:
     manifest = repository.manifest(version.id)
     assert manifest.network is not None

@@ -125,11 +125,7 @@ def _rank(side: Thing) -> int:
 
 
 def _compared(
-    binder: Binder,
-    part: ast.Compare,
-    left: Thing,
-    right: Thing,
-    written: tuple[Any, Any],
+    binder: Binder, part: ast.Compare, left: Thing, right: Thing, written: tuple[Any, Any]
 ) -> Condition:
     sign = part.operator
     if isinstance(left, NodeAttribute):
@@ -254,10 +250,7 @@ def _is_source(scalar: Scalar) -> bool:
 
 
 def alike(
-    binder: Binder,
-    part: ast.Part,
-    sides: tuple[Scalar, Scalar],
-    written: tuple[ast.Part, ast.Part],
+    binder: Binder, part: ast.Part, sides: tuple[Scalar, Scalar], written: tuple[ast.Part, ast.Part]
 ) -> tuple[Scalar, Scalar]:
     """The two sides, texts of times read; a fault if they can never be of one kind."""
     one, two = sides
@@ -308,10 +301,7 @@ def between(binder: Binder, part: ast.Between) -> Condition:
         bounds.append(right.value)
     low, high = bounds
     return holding(
-        binder,
-        part,
-        left,
-        lambda one: All((Compare(">=", one, low), Compare("<=", one, high))),
+        binder, part, left, lambda one: All((Compare(">=", one, low), Compare("<=", one, high)))
     )
 
 
@@ -392,8 +382,7 @@ def _within(binder: Binder, part: ast.In, left: Thing) -> Condition:
     result = binder.query(within)
     if len(result.kinds) != 1:
         raise binder.fault(
-            within.span,
-            f"the query behind `in` has {len(result.kinds)} columns, and one is wanted",
+            within.span, f"the query behind `in` has {len(result.kinds)} columns, and one is wanted"
         )
     kind = result.kinds[0]
     if isinstance(left, Whole) or (isinstance(left, Scalar) and is_id(left) and kind == VERSION):
@@ -482,10 +471,7 @@ def _like(binder: Binder, part: ast.Like) -> Condition:
         raise binder.fault(part.pattern.span, "attributes of nodes are compared with constants")
     binder.expect(part.left, left, TEXT)
     return holding(
-        binder,
-        part,
-        left,
-        lambda value: Like(value, pattern.value, part.folded, part.escape),
+        binder, part, left, lambda value: Like(value, pattern.value, part.folded, part.escape)
     )
 
 

@@ -184,10 +184,7 @@ def _check_circle(binder: Binder, part: ast.Evaluate, varied_keys: Sequence[Vari
 
 
 def _chosen(
-    binder: Binder,
-    call: ast.Call,
-    known: Mapping[str, tuple[Mapping[str, Wanted], str]],
-    what: str,
+    binder: Binder, call: ast.Call, known: Mapping[str, tuple[Mapping[str, Wanted], str]], what: str
 ) -> tuple[str, dict[str, Any]]:
     name = call.name.lower()
     if name not in known:
@@ -202,10 +199,7 @@ def _chosen(
 
 
 def _sampling(
-    binder: Binder,
-    part: ast.Evaluate,
-    names: Sequence[str],
-    rules: Sequence[Mapping[str, Any]],
+    binder: Binder, part: ast.Evaluate, names: Sequence[str], rules: Sequence[Mapping[str, Any]]
 ) -> Sampling:
     if part.using is None:
         return Sampling()

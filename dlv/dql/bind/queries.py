@@ -157,9 +157,7 @@ def _within(tree: Any, keys: Sequence[Value]) -> Iterator[Any]:
 
 
 def check_grouped(
-    binder: Binder,
-    keys: Sequence[Value],
-    columns: Sequence[tuple[ast.Part, Any]],
+    binder: Binder, keys: Sequence[Value], columns: Sequence[tuple[ast.Part, Any]]
 ) -> None:
     """Columns beside aggregates: each is one of what is grouped by, or made of that."""
     for part, tree in columns:
@@ -175,9 +173,7 @@ def check_grouped(
 
 
 def check_distinct(
-    binder: Binder,
-    items: Sequence[relations.Item],
-    orders: Sequence[tuple[ast.Part, Value]],
+    binder: Binder, items: Sequence[relations.Item], orders: Sequence[tuple[ast.Part, Value]]
 ) -> None:
     """With `distinct`, only what is seen can order the rows."""
     shown = [item.value for item in items]
@@ -450,8 +446,7 @@ def _check_columns(
     for one, two, title in zip(left.kinds, right.kinds, left.titles, strict=True):
         if one != two and ANY not in (one, two):
             raise binder.fault(
-                part.span,
-                f"{operator} puts {WORDS[two]} under {title}, which is {WORDS[one]}",
+                part.span, f"{operator} puts {WORDS[two]} under {title}, which is {WORDS[one]}"
             )
 
 

@@ -59,9 +59,7 @@ def value(binder: Binder, part: ast.Expression) -> Thing:
             hint="conditions stand in where and having",
         )
     raise binder.fault(
-        part.span,
-        f"{binder.short(part)} is no value",
-        hint="lists stand behind `in`",
+        part.span, f"{binder.short(part)} is no value", hint="lists stand behind `in`"
     )
 
 

@@ -389,8 +389,7 @@ class Evaluating:
                 *(store, self.repository.trials_folder, run),
                 reopen=partial(Store, self.repository.trials_path),
                 readers=Readers(
-                    rows=partial(data_parts.open_parts, digest=fingerprint),
-                    events=Tail,
+                    rows=partial(data_parts.open_parts, digest=fingerprint), events=Tail
                 ),
                 address=place.address,
                 cpus=place.cpus,

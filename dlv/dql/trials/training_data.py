@@ -46,12 +46,7 @@ class DataSet:
 class DataSets:
     """What configurations of one query name, each looked for once."""
 
-    def __init__(
-        self,
-        repository: Repository,
-        directory: Path,
-        beside: Path | None = None,
-    ) -> None:
+    def __init__(self, repository: Repository, directory: Path, beside: Path | None = None) -> None:
         self._repository = repository
         self._places = [directory, *([beside] if beside is not None else [])]
         self._prints = Fingerprints(repository.cache / CACHE, fingerprint)

@@ -122,61 +122,35 @@ class Provider:
             }
         )
 
-    def series(
-        self,
-        plugin: str,
-        **where: Unpack[Where],
-    ) -> ByRun[Listed]:
+    def series(self, plugin: str, **where: Unpack[Where]) -> ByRun[Listed]:
         """Everything of a plugin, each with its kind of data."""
         rows = self._rows(where, _text(plugin))
         return _by_run((row, _listed(row)) for row in rows if row.data_class in KINDS)
 
-    def list_scalars(
-        self,
-        plugin: str = "scalars",
-        **where: Unpack[Where],
-    ) -> ByRun[Listed]:
+    def list_scalars(self, plugin: str = "scalars", **where: Unpack[Where]) -> ByRun[Listed]:
         return self._list(where, plugin, SCALAR)
 
-    def list_tensors(
-        self,
-        plugin: str,
-        **where: Unpack[Where],
-    ) -> ByRun[Listed]:
+    def list_tensors(self, plugin: str, **where: Unpack[Where]) -> ByRun[Listed]:
         return self._list(where, plugin, TENSOR)
 
-    def list_blob_sequences(
-        self,
-        plugin: str,
-        **where: Unpack[Where],
-    ) -> ByRun[Listed]:
+    def list_blob_sequences(self, plugin: str, **where: Unpack[Where]) -> ByRun[Listed]:
         return self._list(where, plugin, BLOBS)
 
     def read_scalars(
-        self,
-        plugin: str = "scalars",
-        choice: Choice | None = None,
-        **where: Unpack[Where],
+        self, plugin: str = "scalars", choice: Choice | None = None, **where: Unpack[Where]
     ) -> ByRun[Points]:
         """Points by step; a choice not made is of `downsample.SAMPLE` points of each series."""
         choice = choice or Choice()
         rows = self._readable(where, plugin, SCALAR, choice)
         return _by_run((row, sampling.points_of(self.store, row, choice)) for row in rows)
 
-    def read_last_scalars(
-        self,
-        plugin: str = "scalars",
-        **where: Unpack[Where],
-    ) -> ByRun[Scalar]:
+    def read_last_scalars(self, plugin: str = "scalars", **where: Unpack[Where]) -> ByRun[Scalar]:
         """The point of each series that was written last, whatever its step; of empty ones none."""
         rows = self._readable(where, plugin, SCALAR, Choice(points=1))
         return _by_run((row, self._last(row)) for row in rows if row.n)
 
     def read_tensors(
-        self,
-        plugin: str,
-        choice: Choice | None = None,
-        **where: Unpack[Where],
+        self, plugin: str, choice: Choice | None = None, **where: Unpack[Where]
     ) -> ByRun[list[Tensor]]:
         choice = choice or Choice()
         rows = self._readable(where, plugin, TENSOR, choice)
@@ -238,10 +212,7 @@ class Provider:
         return known.get(name)
 
     def _rows(
-        self,
-        where: Where,
-        plugin: str | None = None,
-        data_class: int | None = None,
+        self, where: Where, plugin: str | None = None, data_class: int | None = None
     ) -> Sequence[SeriesRow]:
         runs, tags = where.get("runs"), where.get("tags")
         for name, names in (("runs", runs), ("tags", tags)):

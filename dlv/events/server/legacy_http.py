@@ -355,10 +355,7 @@ class LegacyApi:
     """
 
     def __init__(
-        self,
-        ask: Callable[[], Provider],
-        sizes: Mapping[str, int] = SIZES,
-        experiment: str = "",
+        self, ask: Callable[[], Provider], sizes: Mapping[str, int] = SIZES, experiment: str = ""
     ) -> None:
         self._ask = ask
         self._sizes = sizes

@@ -371,11 +371,7 @@ def _nets(known: Totals, candidates: float) -> float:
 
 
 def _match(
-    s: Statement,
-    condition: r.Condition,
-    known: Totals,
-    candidates: float,
-    nets: float,
+    s: Statement, condition: r.Condition, known: Totals, candidates: float, nets: float
 ) -> _Match:
     per_net = known.edges / max(known.nets, 1)
     gathering = 0.3 * candidates if candidates < known.versions else 0

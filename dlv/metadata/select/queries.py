@@ -265,12 +265,7 @@ def _ranges(s: Statement, select: r.Select) -> tuple[list[str], dict[str, list[s
 
 
 def _select(
-    s: Statement,
-    select: r.Select,
-    query: r.Query | None,
-    *,
-    output: bool,
-    as_set: bool = False,
+    s: Statement, select: r.Select, query: r.Query | None, *, output: bool, as_set: bool = False
 ) -> Written:
     """`output`: versions and values as they are shown. `as_set`: no order, nor any limit."""
     tables, own = _ranges(s, select)

@@ -61,10 +61,7 @@ def _rows(
         writing.forced = plan
         try:
             written = select_queries.top(writing, query)
-            with (
-                writing.callable(),
-                closing(db.stream(written.sql, writing.parameters)) as rows,
-            ):
+            with writing.callable(), closing(db.stream(written.sql, writing.parameters)) as rows:
                 if kinds == ["version"] and written.grounds == ("",):
                     for row in rows:
                         yield (VersionCell(row[0]),)
@@ -135,9 +132,7 @@ def _bounded() -> Iterator[None]:
         text = str(error)
         if isinstance(error, RecursionError) or any(sign in text for sign in _TOO_DEEP):
             raise UsageError(
-                "the query is nested too deeply",
-                why=text,
-                hint="ask for less in one query",
+                "the query is nested too deeply", why=text, hint="ask for less in one query"
             ) from error
         raise
 

@@ -406,8 +406,7 @@ def _metric_at(s: Statement, range_: Range, name: str, step: int) -> Expression:
         version = f"CASE WHEN {range_.alias}.batch IS NULL THEN {range_.hash} END"
         known = called
         called = s.function(
-            "dql_at_any",
-            lambda version: None if version is None else s.functions[known](version),
+            "dql_at_any", lambda version: None if version is None else s.functions[known](version)
         )
     return Expression(f"{called}({version})", "number")
 

@@ -232,10 +232,7 @@ def torus_norm(
 
 
 def _grid(
-    kernel: Sequence[int],
-    lengths: Sequence[int],
-    stride: Sequence[int],
-    dilation: Sequence[int],
+    kernel: Sequence[int], lengths: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> tuple[list[int], list[int]]:
     """Lengths of the torus, and for each axis how many of its frequencies fall together."""
     grid, steps = [], []

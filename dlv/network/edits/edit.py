@@ -134,8 +134,7 @@ class Editor:
             )
         if any(port for port in outlets):
             raise UsageError(
-                f"`{old.name}` cannot be deleted",
-                why="more than its first output is used",
+                f"`{old.name}` cannot be deleted", why="more than its first output is used"
             )
         for places in outlets.values():
             for place in places:

@@ -171,11 +171,7 @@ def resize_quietly(node: Node, changes: Mapping[str, Any]) -> Node:
     """For a look at parameter shapes: what cannot be set is left out."""
     try:
         attrs = complete(
-            node.op,
-            node.variant,
-            {**node.attrs, **changes},
-            axes=None,
-            params=node.params,
+            node.op, node.variant, {**node.attrs, **changes}, axes=None, params=node.params
         )
     except FieldError:
         return node

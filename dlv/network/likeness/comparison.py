@@ -188,11 +188,7 @@ def compare(
 
 
 def _up_to(
-    old: Network,
-    new: Network,
-    pairs: Sequence[Pair],
-    ends: Sequence[Change],
-    alone: Sequence[Node],
+    old: Network, new: Network, pairs: Sequence[Pair], ends: Sequence[Change], alone: Sequence[Node]
 ) -> list[str]:
     """In what two networks that compute the same are not the same."""
     found = []

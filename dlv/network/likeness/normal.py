@@ -13,14 +13,7 @@ from typing import Any
 from dlv.network.edits.axes import network_axes
 from dlv.network.graph import Network, Node, Port, plain
 from dlv.network.inference import Ports, Tensors, node_shapes
-from dlv.network.ops.axes import (
-    Axes,
-    axis_key,
-    axis_length,
-    factors,
-    feature_axis,
-    named_axis,
-)
+from dlv.network.ops.axes import Axes, axis_key, axis_length, factors, feature_axis, named_axis
 from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape
 

@@ -14,16 +14,7 @@ from typing import Any
 import numpy as np
 
 from dlv.kinds import Array
-from dlv.network.suffix.plan import (
-    Copied,
-    Masked,
-    Merged,
-    Plan,
-    Relaxed,
-    Spread,
-    Through,
-    Told,
-)
+from dlv.network.suffix.plan import Copied, Masked, Merged, Plan, Relaxed, Spread, Through, Told
 from dlv.network.suffix.torus import Torus
 
 Back = Callable[[Array, "Gradients"], Array]

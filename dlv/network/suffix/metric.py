@@ -173,12 +173,7 @@ class _Chain:
 
 
 class _Writer(_Chain):
-    def __init__(
-        self,
-        made: Plan,
-        source: Source,
-        tuning: Tuning,
-    ) -> None:
+    def __init__(self, made: Plan, source: Source, tuning: Tuning) -> None:
         parameters = tuning.parameters
         p = {key: _small(value, FINE) for key, value in parameters.p.items()}
         theta = {key: max(round(v * THETA), 4) for key, v in parameters.theta.items()}

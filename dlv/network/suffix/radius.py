@@ -223,10 +223,6 @@ def _loosened(
             )
             more *= float(np.abs(scale).max(initial=0.0)) * UP
         found[step.node.name] = replace(
-            known,
-            dn=(known.dn + more) * UP,
-            dfro=(known.dfro + more) * UP,
-            drows=None,
-            dopn=np.inf,
+            known, dn=(known.dn + more) * UP, dfro=(known.dfro + more) * UP, drows=None, dopn=np.inf
         )
     return found

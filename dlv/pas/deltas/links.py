@@ -23,14 +23,7 @@ from dlv.pas.deltas.difference import Delta, base_of, delta_of, overlap_of
 from dlv.pas.deltas.predictors import side_length
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.registry import layout_of
-from dlv.pas.layouts.segments import (
-    OPAQUE,
-    SEGMENT,
-    Layout,
-    matrix_bytes,
-    word_shape,
-    words_of,
-)
+from dlv.pas.layouts.segments import OPAQUE, SEGMENT, Layout, matrix_bytes, word_shape, words_of
 
 MAX_CHAIN = 64
 # Exponents of this many matrices further down a chain may be needed at one time.

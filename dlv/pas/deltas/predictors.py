@@ -149,11 +149,7 @@ class Affine:
     """round(base * (1 + alpha) + U @ V), alpha one per row or matrix, U @ V of low rank."""
 
     def __init__(
-        self,
-        dtype: str,
-        columns: int,
-        alphas: Floats | None,
-        factors: tuple[Floats, Floats] | None,
+        self, dtype: str, columns: int, alphas: Floats | None, factors: tuple[Floats, Floats] | None
     ) -> None:
         self._form = format_of(dtype)
         self._dtype = dtype

@@ -110,15 +110,7 @@ def explore(
 
 
 def harvest(
-    flat: Flat,
-    tree: Tree,
-    log: Any,
-    done: int,
-    region: Any,
-    looked: Any,
-    turn: int,
-    v: int,
-    u: int,
+    flat: Flat, tree: Tree, log: Any, done: int, region: Any, looked: Any, turn: int, v: int, u: int
 ) -> tuple[int, int, int]:
     """Swaps that save and break no budget, around what the swaps in `log` did; v and u stay.
 

@@ -216,12 +216,7 @@ class Program:
     """One run of it, from a checkpoint to a step."""
 
     def __init__(
-        self,
-        words: Sequence[str],
-        readers: Readers,
-        trial: Trial,
-        steps: int,
-        begun: Checkpoint,
+        self, words: Sequence[str], readers: Readers, trial: Trial, steps: int, begun: Checkpoint
     ) -> None:
         self._words = words
         self._trial = trial

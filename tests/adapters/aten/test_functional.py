@@ -14,15 +14,7 @@ torch: Any = pytest.importorskip("torch")
 from dlv.adapters.aten.functional import Inseparable, functionalise, in_place  # noqa: E402
 from dlv.adapters.aten.live import Unexportable, trace  # noqa: E402
 from dlv.adapters.aten.network import plain  # noqa: E402
-from dlv.adapters.aten.record import (  # noqa: E402
-    BUFFER,
-    Call,
-    Given,
-    Graph,
-    Placeholder,
-    Ref,
-    Value,
-)
+from dlv.adapters.aten.record import BUFFER, Call, Given, Graph, Placeholder, Ref, Value  # noqa: E402
 
 
 def call(name: str, op: str, *given: Any, **more: Any) -> Call:
@@ -79,7 +71,7 @@ class TestGraphs:
             shapes={"v": (2,), "b": (2,)},
         )
         assert told(made) == [
-            *("select.int", "full.default", "unsqueeze.default", "slice.Tensor", "cat.default"),
+            *("select.int", "full.default", "unsqueeze.default", "slice.Tensor", "cat.default")
         ]
         parts = made.calls[-1].arguments[0].value
         assert [ref.name for ref in parts] == [made.calls[3].name, made.calls[2].name]
@@ -96,10 +88,7 @@ class TestGraphs:
 
     def test_whether_it_is_a_copy_is_not_known(self) -> None:
         shapes = {"t": (4, 2), "v": (8,), "d": (4, 2)}
-        calls = (
-            call("t", "t.default", Ref("x")),
-            call("v", "view_as_strange.default", Ref("t")),
-        )
+        calls = (call("t", "t.default", Ref("x")), call("v", "view_as_strange.default", Ref("t")))
         assert told(graph(*calls, outputs="v", shapes=shapes)) == [
             "t.default",
             "view_as_strange.default",

@@ -164,19 +164,13 @@ class TestStructure:
     @pytest.mark.parametrize(
         ("name", "counts"),
         [
-            (
-                "resnet16",
-                "CONV 17 NORM-BATCH 17 RELU 15 ADD 7 POOL-AVG 1 RESHAPE 1 FULL 1",
-            ),
+            ("resnet16", "CONV 17 NORM-BATCH 17 RELU 15 ADD 7 POOL-AVG 1 RESHAPE 1 FULL 1"),
             (
                 "alexnet",
                 "RELU 4 CONV 3 POOL-MAX 2 POOL-AVG 1 NORM-LRN 1 RESHAPE 1 FULL 2 DROPOUT 2",
             ),
             ("generator", "DECONV 3 NORM-BATCH 2 RELU 2 ACT-TANH 1"),
-            (
-                "norms",
-                "NORM-GROUP 1 NORM-INSTANCE 2 CONV 1 NORM-LAYER 2 NORM-RMS 1 NORM-BATCH 2",
-            ),
+            ("norms", "NORM-GROUP 1 NORM-INSTANCE 2 CONV 1 NORM-LAYER 2 NORM-RMS 1 NORM-BATCH 2"),
         ],
     )
     def test_counts(self, name: str, counts: str) -> None:

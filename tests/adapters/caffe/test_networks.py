@@ -164,11 +164,7 @@ def test_training_text_gives_the_same_layers(files: Files) -> None:
 
 @pytest.mark.parametrize(
     ("text", "parameters"),
-    [
-        (nets.caffenet(), 60_965_224),
-        (nets.vgg16(), 138_357_544),
-        (nets.googlenet(), 6_998_552),
-    ],
+    [(nets.caffenet(), 60_965_224), (nets.vgg16(), 138_357_544), (nets.googlenet(), 6_998_552)],
 )
 def test_published_sizes(files: Files, text: str, parameters: int) -> None:
     network, notes = files.open(text)
@@ -239,10 +235,7 @@ def test_old_inputs(files: Files) -> None:
 
 def test_an_input_of_another_batch_is_no_batch(files: Files) -> None:
     text = 'input: "a" input_shape { dim: 8 dim: 3 } input: "i" input_shape { dim: 1 dim: 3 }\n'
-    assert [i.shape for i in files.net(text + layer("ReLU", "i", "b")).inputs] == [
-        ("B", 3),
-        (1, 3),
-    ]
+    assert [i.shape for i in files.net(text + layer("ReLU", "i", "b")).inputs] == [("B", 3), (1, 3)]
 
 
 @pytest.mark.parametrize(
@@ -251,10 +244,7 @@ def test_an_input_of_another_batch_is_no_batch(files: Files) -> None:
         ('type: "Data" transform_param { crop_size: 7 }', ("B", None, 7, 7)),
         ('type: "Data" transform_param { crop_size: 7 mean_value: [1, 2, 3] }', ("B", 3, 7, 7)),
         ('type: "Data" transform_param { force_gray: true }', ("B", 1, None, None)),
-        (
-            'type: "ImageData" image_data_param { new_height: 4 new_width: 5 }',
-            ("B", 3, 4, 5),
-        ),
+        ('type: "ImageData" image_data_param { new_height: 4 new_width: 5 }', ("B", 3, 4, 5)),
         ('type: "ImageData" image_data_param { is_color: false }', ("B", 1, None, None)),
         (
             'type: "MemoryData" memory_data_param { batch_size: 2 channels: 3 height: 4 width: 5 }',
@@ -601,11 +591,7 @@ def test_simple_layers(
 @pytest.mark.parametrize(
     ("kind", "rest", "shape"),
     [
-        (
-            "PReLU",
-            "prelu_param { channel_shared: true filler { type: 'x' } }",
-            ("B", 6, 8, 10),
-        ),
+        ("PReLU", "prelu_param { channel_shared: true filler { type: 'x' } }", ("B", 6, 8, 10)),
         ("ELU", "elu_param { alpha: 0.5 }", ("B", 6, 8, 10)),
         ("Power", "power_param { power: 2 }", ("B", 6, 8, 10)),
         ("Exp", "", ("B", 6, 8, 10)),

@@ -440,10 +440,7 @@ class TestCode:
             ("import nothing_that_exists\n", "cannot be imported"),
             ("1 / 0\n", "cannot be imported"),
             ("made = 3\n", "no function `make`"),
-            (
-                "def make():\n    return iter([np.ones((1, 2)), np.ones((1, 3))])\n",
-                "batch 1 of",
-            ),
+            ("def make():\n    return iter([np.ones((1, 2)), np.ones((1, 3))])\n", "batch 1 of"),
         ],
     )
     def test_failures_are_told(self, module: Callable[[str], Path], body: str, error: str) -> None:

@@ -189,17 +189,11 @@ REFUSED: dict[str, tuple[Build, str]] = {
     "sparse": (sparse, "unpacks to too much"),
     "some chunks": (some_chunks, "never written in full"),
     "never": (never, "never written"),
-    "references": (
-        lambda file: file.create_dataset("a", (2,), h5py.ref_dtype),
-        "reference",
-    ),
+    "references": (lambda file: file.create_dataset("a", (2,), h5py.ref_dtype), "reference"),
     "regions": (lambda file: file.create_dataset("a", (2,), h5py.regionref_dtype), "reference"),
     "texts": (lambda file: file.create_dataset("a", data=["x"]), "variable length"),
     "fixed texts": (lambda file: file.create_dataset("a", data=np.array([b"x"])), "text"),
-    "compound": (
-        lambda file: file.create_dataset("a", data=np.zeros(2, "i4,f4")),
-        "compound",
-    ),
+    "compound": (lambda file: file.create_dataset("a", data=np.zeros(2, "i4,f4")), "compound"),
     "opaque": (lambda file: file.create_dataset("a", data=np.zeros(2, "V3")), "opaque"),
     "lists": (
         lambda file: file.create_dataset("a", (2,), h5py.vlen_dtype("f4")),

@@ -206,7 +206,7 @@ def test_optimizers_that_wrap_others() -> None:
 def test_groups_are_named_as_keras_names_them() -> None:
     names = ("Conv2D", "LSTM", "MultiHeadAttention", "LeakyReLU", "DepthwiseConv2D")
     assert [snake(name) for name in names] == [
-        *("conv2d", "lstm", "multi_head_attention", "leaky_re_lu", "depthwise_conv2d"),
+        *("conv2d", "lstm", "multi_head_attention", "leaky_re_lu", "depthwise_conv2d")
     ]
     config = functional(
         layer("Dense", "one", tensor("x"), units=1),

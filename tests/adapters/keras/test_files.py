@@ -329,7 +329,7 @@ def test_shared_layers_are_several_nodes_over_one_matrix(
     network = agrees(shared(keras)).network
     assert network is not None
     assert [node.name for node in network.nodes] == [
-        *("d", "e", "e.tanh", "d_1", "e_1", "e.tanh_1"),
+        *("d", "e", "e.tanh", "d_1", "e_1", "e.tanh_1")
     ]
     assert network.node("d").params == network.node("d_1").params
 

@@ -183,9 +183,7 @@ CASES: dict[str, Case] = {
         {"w": array(6, 3)},
     ),
     "matmul of data": Case(
-        "aten.matmul.default",
-        [op("MatMul", "x z")],
-        {"x": ["B", 2, 3], "z": ["B", 3, 4]},
+        "aten.matmul.default", [op("MatMul", "x z")], {"x": ["B", 2, 3], "z": ["B", 3, 4]}
     ),
     "matmul from the left": Case(
         "aten.matmul.default", [op("MatMul", "w x")], TOKENS, {"w": array(4, 5)}
@@ -217,10 +215,7 @@ CASES: dict[str, Case] = {
         {"s": array(6), "b": array(6)},
     ),
     "layer norm of two axes": Case(
-        "NORM.LAYER",
-        [op("LayerNormalization", "x s", axis=1)],
-        TOKENS,
-        {"s": array(5, 6)},
+        "NORM.LAYER", [op("LayerNormalization", "x s", axis=1)], TOKENS, {"s": array(5, 6)}
     ),
     "layer norm with one number": Case(
         "onnx:LayerNormalization",
@@ -230,11 +225,7 @@ CASES: dict[str, Case] = {
         runs=False,
     ),
     "group norm": Case(
-        "NORM.GROUP",
-        [op("GroupNormalization", "x s b", num_groups=2)],
-        IMAGE,
-        NORM,
-        opset=21,
+        "NORM.GROUP", [op("GroupNormalization", "x s b", num_groups=2)], IMAGE, NORM, opset=21
     ),
     "group norm of version 18": Case(
         "onnx:GroupNormalization",
@@ -253,11 +244,7 @@ CASES: dict[str, Case] = {
         runs=False,
     ),
     "rms norm": Case(
-        "NORM.RMS",
-        [op("RMSNormalization", "x s", epsilon=0.01)],
-        TOKENS,
-        {"s": array(6)},
-        opset=23,
+        "NORM.RMS", [op("RMSNormalization", "x s", epsilon=0.01)], TOKENS, {"s": array(6)}, opset=23
     ),
     "lrn": Case("NORM.LRN", [op("LRN", "x", size=3, alpha=0.2, beta=0.5, bias=2.0)], IMAGE),
     # Activations
@@ -343,10 +330,7 @@ CASES: dict[str, Case] = {
     # Plumbing
     "concat": Case("CONCAT", [op("Concat", "x z", axis=1)], PAIR),
     "concat with a weight": Case(
-        "aten.cat.default",
-        [op("Concat", "w x", axis=0)],
-        {"x": ["B", 6]},
-        {"w": array(1, 6)},
+        "aten.cat.default", [op("Concat", "w x", axis=0)], {"x": ["B", 6]}, {"w": array(1, 6)}
     ),
     "concat with a constant": Case(
         "CONCAT", [constant("c", [[1.0] * 6], "float32"), op("Concat", "x c", axis=0)], ROWS
@@ -599,13 +583,7 @@ CASES: dict[str, Case] = {
         outputs={"y": ("int64", None)},
     ),
     "fill": Case(
-        "fill ADD",
-        [
-            op("Shape", "x", "s"),
-            op("ConstantOfShape", "s", "f"),
-            op("Add", "x f"),
-        ],
-        ROWS,
+        "fill ADD", [op("Shape", "x", "s"), op("ConstantOfShape", "s", "f"), op("Add", "x f")], ROWS
     ),
     "upsample": Case(
         "aten.upsample_nearest2d.vec",
@@ -641,10 +619,7 @@ CASES: dict[str, Case] = {
         opset=23,
     ),
     "attention by heads": Case(
-        "ATTENTION",
-        [op("Attention", "x x x", q_num_heads=2, kv_num_heads=2)],
-        TOKENS,
-        opset=23,
+        "ATTENTION", [op("Attention", "x x x", q_num_heads=2, kv_num_heads=2)], TOKENS, opset=23
     ),
     # Recurrent, and what is kept as it is
     "lstm": Case(

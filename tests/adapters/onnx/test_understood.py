@@ -111,12 +111,7 @@ KEPT: dict[str, tuple[Any, Mapping[str, Any], Mapping[str, Any], int]] = {
     "softcap": (op("Attention", "q k v", softcap=2.0), Q4, {}, 25),
     "mask shorter than the keys": (op("Attention", "q k v m"), {**Q4, "m": [4, 1]}, {}, 24),
     "mask of one row": (op("Attention", "q k v m"), {**Q4, "m": [6]}, {}, 24),
-    "keys that are padded": (
-        op("Attention", "q k v - - - n"),
-        {**Q4, "n": ("int64", [2])},
-        {},
-        24,
-    ),
+    "keys that are padded": (op("Attention", "q k v - - - n"), {**Q4, "n": ("int64", [2])}, {}, 24),
     "output_shape above what the windows reach": (
         op("ConvTranspose", "x w", output_shape=[9, 9]),
         IMAGE,
@@ -156,12 +151,7 @@ KEPT: dict[str, tuple[Any, Mapping[str, Any], Mapping[str, Any], int]] = {
     "pieces by number": (op("Split", "x", "y z", num_outputs=2, axis=1), X, {}, 13),
     "a flag that is neither": (op("ReduceSum", "x", keepdims=2), X, {}, 13),
     "another such flag": (op("Attention", "q k v", is_causal=2), Q4, {}, 23),
-    "the largest in any order": (
-        op("TopK", "x k", "y z", sorted=0),
-        X,
-        {"k": ints(2)},
-        11,
-    ),
+    "the largest in any order": (op("TopK", "x k", "y z", sorted=0), X, {"k": ints(2)}, 11),
     "windows that runtimes count differently": (
         op("MaxPool", "x", kernel_shape=[2, 2], auto_pad="SAME_UPPER", dilations=[2, 2]),
         IMAGE,

@@ -83,11 +83,7 @@ class TestFixtures:
     def test_checkpoint(self) -> None:
         checkpoint = torch_files.open(str(FIXTURES / "checkpoint.pt"))
         assert checkpoint.step == 7
-        assert checkpoint.hyperparameters == {
-            "lr": 0.01,
-            "name": "small",
-            "sizes": "[4,3]",
-        }
+        assert checkpoint.hyperparameters == {"lr": 0.01, "name": "small", "sizes": "[4,3]"}
         roles = {tensor.name: tensor.role for tensor in checkpoint.tensors}
         assert roles["0.weight"] == "weight"
         assert roles["1.running_mean"] == roles["1.num_batches_tracked"] == "buffer"

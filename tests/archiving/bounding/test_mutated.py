@@ -24,13 +24,7 @@ from dlv.evaluation.data import Rows
 from dlv.evaluation.model import Model
 from dlv.evaluation.planes import Planes
 from dlv.evaluation.progressive import progressive, suffix_of
-from dlv.network.suffix.record import (
-    Correction,
-    Suffix,
-    SuffixLevel,
-    SuffixNode,
-    suffix_from_json,
-)
+from dlv.network.suffix.record import Correction, Suffix, SuffixLevel, SuffixNode, suffix_from_json
 from dlv.repository.handle import Repository
 from dlv.weights.bounds import Record
 from tests.archiving.bounding.nets import digits

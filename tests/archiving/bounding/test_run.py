@@ -411,11 +411,7 @@ def test_a_damaged_record_is_as_good_as_none(repository: Repository) -> None:
 
 @pytest.mark.parametrize("place", ["verify", "switch"])
 def test_interrupted(
-    repository: Repository,
-    bounded: Bound,
-    rows: str,
-    monkeypatch: pytest.MonkeyPatch,
-    place: str,
+    repository: Repository, bounded: Bound, rows: str, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """Before the switch nothing has happened, and the next one does it all."""
 

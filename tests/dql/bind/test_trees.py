@@ -38,11 +38,7 @@ def test_what_stays_equal_is_the_same_object() -> None:
 
 def test_only_variables_are_renamed() -> None:
     assert rename_variable(TREE, "m", "x") == All(
-        (
-            Compare("<", Column("x", "number"), Constant("m")),
-            Not(Same("x", "n")),
-            Truth(None),
-        )
+        (Compare("<", Column("x", "number"), Constant("m")), Not(Same("x", "n")), Truth(None))
     )
     nodes = Nodes("m", Named(selector("m*")))
     assert rename_variable(AnyNode(nodes), "m", "x").nodes.variable == "x"

@@ -140,10 +140,7 @@ def mixed_rows(net: RandomNet) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        *(scaled(1e18), scaled(1e-18), zero_rows, zero_matrix, denormal_rows, one_huge),
-        mixed_rows,
-    ],
+    [*(scaled(1e18), scaled(1e-18), zero_rows, zero_matrix, denormal_rows, one_huge), mixed_rows],
     ids=["large", "small", "zero rows", "zero matrix", "denormal", "one huge", "mixed"],
 )
 @pytest.mark.parametrize("asked", [{}, {"strict": True}, {"top_k": 2}], ids=str)

@@ -60,10 +60,7 @@ def bits(series: Scalars) -> tuple[Any, ...]:
 def test_golden() -> None:
     store = Store()
     assert encode_scalars(KNOWN, store.add) == (GOLDEN / "head.id").read_text().strip()
-    assert store == {
-        f"points {hash_bytes(POINTS)}": POINTS,
-        f"series {hash_bytes(HEAD)}": HEAD,
-    }
+    assert store == {f"points {hash_bytes(POINTS)}": POINTS, f"series {hash_bytes(HEAD)}": HEAD}
     assert bits(decode_scalars(HEAD, store.read)) == bits(KNOWN)
     assert block_hashes(HEAD) == [hash_bytes(POINTS)]
     assert series_hash(KNOWN) == hash_bytes(HEAD)

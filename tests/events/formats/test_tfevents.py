@@ -336,11 +336,7 @@ def test_gzip_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("make", "expected"),
-    [
-        (Path.exists, NotFound),
-        (lambda path: path.mkdir(), StorageError),
-        (os.mkfifo, StorageError),
-    ],
+    [(Path.exists, NotFound), (lambda path: path.mkdir(), StorageError), (os.mkfifo, StorageError)],
 )
 def test_what_is_no_file(
     tmp_path: Path, make: Callable[[Path], object], expected: type[Exception]

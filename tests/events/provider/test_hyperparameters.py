@@ -112,13 +112,7 @@ def test_only_what_is_wanted_and_what_was_filtered_and_sorted_by() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [
-        {"pattern": "("},
-        {"pattern": "a" * 1001},
-        {},
-        {"pattern": "a", "among": ["a"]},
-    ],
+    "asked", [{"pattern": "("}, {"pattern": "a" * 1001}, {}, {"pattern": "a", "among": ["a"]}]
 )
 def test_filters_that_are_none(asked: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument):

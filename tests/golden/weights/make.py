@@ -26,15 +26,7 @@ from dlv.pas.encode import encode_object
 from dlv.pas.floats import differences, exponents, format_of
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import Fixed
-from dlv.pas.layouts.segments import (
-    SEGMENT,
-    UNSIGNED,
-    WORDS,
-    Ieee,
-    Layout,
-    word_shape,
-    words_of,
-)
+from dlv.pas.layouts.segments import SEGMENT, UNSIGNED, WORDS, Ieee, Layout, word_shape, words_of
 from dlv.pas.layouts.table import Table
 from dlv.pas.packs import PackWriter
 
@@ -420,9 +412,7 @@ def low_rank_of(
     return [made[0]], made[1]
 
 
-def joined(
-    *parts: tuple[list[dict[str, Any]], bytes],
-) -> tuple[list[dict[str, Any]], bytes]:
+def joined(*parts: tuple[list[dict[str, Any]], bytes]) -> tuple[list[dict[str, Any]], bytes]:
     return [one for part in parts for one in part[0]], b"".join(part[1] for part in parts)
 
 

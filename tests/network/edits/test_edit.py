@@ -342,7 +342,7 @@ class TestSet:
     def test_layers_of_an_rnn(self, load: Load) -> None:
         made, edits = editing.set_attributes(load("lstm"), "lstm", layers=1, hidden=16)
         assert set(made.node("lstm").params) == {
-            *("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"),
+            *("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
         }
         assert made.node("zeros").attrs["size"] == (1, "B", 16)
         assert [e.node for e in edits] == ["zeros", "lstm"]
@@ -595,10 +595,7 @@ class TestRename:
         form["nodes"][4]["attrs"] = {"kind": "view", "size": ["B", 800]}
         made = editing.edit(
             read(form)[0],
-            [
-                lambda e: e.rename("flatten", "flat"),
-                lambda e: e.set_attributes("conv2", out=60),
-            ],
+            [lambda e: e.rename("flatten", "flat"), lambda e: e.set_attributes("conv2", out=60)],
         ).network
         assert made.node("flat").attrs["size"] == ("B", 960)
 
@@ -606,11 +603,7 @@ class TestRename:
 INJECTED: list[tuple[str, Callable[[editing.Editor], object], str]] = [
     ("unique", lambda e: e.insert("conv1", template("RELU", "pool1")), "`pool1` is taken"),
     ("unique", lambda e: e.insert("conv1", template("RELU", "x")), "`x` is taken"),
-    (
-        "cycle",
-        lambda e: e.insert("conv1", template("ADD", "sum", also=["ip1"])),
-        "on a cycle",
-    ),
+    ("cycle", lambda e: e.insert("conv1", template("ADD", "sum", also=["ip1"])), "on a cycle"),
     ("arity", lambda e: e.insert("conv1", template("ADD", "sum")), "at `sum`.*number of inputs"),
     ("missing", lambda e: e.insert("conv1", template("CONV", "c", out=3)), "needs.*'kernel'"),
     ("range", lambda e: e.set_attributes("conv1", kernel=0), "at least 1"),

@@ -103,10 +103,7 @@ def test_behind_a_flatten_of_channels_last(plain: Plain) -> None:
 
 def test_another_size_of_the_flattened_map(load: Load) -> None:
     made = _edited(load("lenet"), lambda e: e.set_attributes("conv2", kernel=3))
-    assert _told(made) == {
-        "conv2.weight": "overlap",
-        "ip1.weight": "init: the map's size was 4×4",
-    }
+    assert _told(made) == {"conv2.weight": "overlap", "ip1.weight": "init: the map's size was 4×4"}
 
 
 def test_another_size_of_the_map_with_as_many_elements(load: Load) -> None:
@@ -137,7 +134,7 @@ def test_new_and_gone(load: Load) -> None:
     }
     fills = {item.name: item.fill for item in made.tensors}
     assert [fills[f"bn.{s}"] for s in ("weight", "bias", "running_mean", "running_var")] == [
-        *("one", "zero", "zero", "one"),
+        *("one", "zero", "zero", "one")
     ]
     assert [item.name for item in made.dropped] == ["ip1.weight", "ip1.bias"]
     assert [item.name for item in made.tensors][:6] == [
@@ -150,8 +147,7 @@ def test_the_same_name_under_another_operation(load: Load) -> None:
     made = _edited(load("lenet"), lambda e: e.replace("ip2", template("FULL", "ip2", out=12)))
     assert _told(made)["ip2.weight"] == "overlap"
     made = _edited(
-        load("lenet"),
-        lambda e: e.replace("conv2", template("DECONV", "conv2", out=20, kernel=5)),
+        load("lenet"), lambda e: e.replace("conv2", template("DECONV", "conv2", out=20, kernel=5))
     )
     assert _told(made)["conv2.weight"] == "init: it was the weight of a CONV"
 
@@ -169,7 +165,7 @@ def test_a_slice_takes_what_it_holds(load: Load) -> None:
     network = load("lenet")
     made = plan(network, cut(network, "conv2", "ip1").network, _tensors(network))
     assert [item.name for item in made.tensors] == [
-        *("conv2.weight", "conv2.bias", "ip1.weight", "ip1.bias"),
+        *("conv2.weight", "conv2.bias", "ip1.weight", "ip1.bias")
     ]
     assert {item.action for item in made.tensors} == {"copy"}
     assert len(made.dropped) == 4

@@ -124,7 +124,7 @@ class TestSmall:
     def test_names_that_mislead(self) -> None:
         """Nearly everything fits if the names do not count, hardly anything if they do."""
         old = _chain(
-            *("one:CONV 16", "two:RELU", "three:POOL", "four:CONV 32", "five:ACT", "six:FULL 9"),
+            *("one:CONV 16", "two:RELU", "three:POOL", "four:CONV 32", "five:ACT", "six:FULL 9")
         )
         new = _chain(
             *("four:CONV 16", "five:NORM", "two:RELU", "six:POOL", "one:CONV 32", "three:ACT"),

@@ -402,7 +402,7 @@ class TestBranches:
         found = _equality(_form(["B", 4], nodes), _form(["B", 4], swapped))
         assert found is not None
         assert [(a.name, b.name) for a, b in found.pairs][-2:] == [
-            *(("sum", "sum"), ("again", "again")),
+            *(("sum", "sum"), ("again", "again"))
         ]
 
     def test_joined_twice_in_another_order(self) -> None:

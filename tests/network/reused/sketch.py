@@ -159,11 +159,7 @@ def _norm(layer: Layer, given: Given, p: Slots) -> Any:
 
 
 def _act(layer: Layer, given: Given, _: Slots) -> Any:
-    acts: dict[str, Any] = {
-        "TANH": torch.tanh,
-        "SIGMOID": torch.sigmoid,
-        "SILU": functional.silu,
-    }
+    acts: dict[str, Any] = {"TANH": torch.tanh, "SIGMOID": torch.sigmoid, "SILU": functional.silu}
     return acts[str(layer.variant)](given[0])
 
 

@@ -780,10 +780,7 @@ def foreign(name: str = "n") -> Node:
         (Node("n", "RELU", None, {}, (("x", 0),)), "slope"),
         (Node("n", "RELU", None, {"slope": 0.0}, ()), "wrong number"),
         (Node("n", "DROPOUT", None, {"p": 2.0}, (("x", 0),)), "'p' is 2.0"),
-        (
-            Node("n", "FULL", None, complete("FULL", None, {"out": 3}), (("x", 0),)),
-            "slot 'weight'",
-        ),
+        (Node("n", "FULL", None, complete("FULL", None, {"out": 3}), (("x", 0),)), "slot 'weight'"),
         (Node("n", "LOSS", None, {"name": "hinge?"}, (("x", 0), ("x", 0))), "hinge"),
         (plumbing("n", "view", "x", size=[None, None]), "leaves open"),
         (plumbing("n", "view", "x", "x", "x", size=[None, 3]), "2 lengths come in"),

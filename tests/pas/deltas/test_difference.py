@@ -14,14 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlv.errors import Damaged, NewerFormat
-from dlv.pas.deltas.difference import (
-    Delta,
-    base_of,
-    delta_cutter,
-    delta_of,
-    overlap_of,
-    stretched,
-)
+from dlv.pas.deltas.difference import Delta, base_of, delta_cutter, delta_of, overlap_of, stretched
 from dlv.pas.floats import words_in
 from dlv.pas.layouts.fixed import DTYPES, Fixed
 from dlv.pas.layouts.segments import BLOCK, WORDS, Ieee, Layout

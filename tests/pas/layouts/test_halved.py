@@ -138,14 +138,7 @@ def test_a_level_reads_no_more_than_its_planes() -> None:
 
 
 def test_segments_of_a_longer_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (
-        "read",
-        "encode",
-        "level",
-        "deltas.links",
-        "layouts.fixed",
-        "layouts.segments",
-    ):
+    for name in ("read", "encode", "level", "deltas.links", "layouts.fixed", "layouts.segments"):
         monkeypatch.setattr(f"dlv.pas.{name}.SEGMENT", 16)
     source = random.Random(8)
     for dtype in DTYPES:

@@ -106,10 +106,7 @@ def by_the_book(
 
 
 def same(
-    graph: StorageGraph,
-    budgets: Budgets,
-    scheme: Scheme,
-    grow: Callable[..., None] | None = None,
+    graph: StorageGraph, budgets: Budgets, scheme: Scheme, grow: Callable[..., None] | None = None
 ) -> None:
     instance = Instance(graph, budgets, scheme, prune=False)
     marks, chosen = grown(instance, grow)

@@ -385,9 +385,7 @@ def test_runs_that_share_trials(bench: Bench) -> None:
 def test_only_the_runs_that_are_asked_for(bench: Bench) -> None:
     bench.open("one", count=1)
     bench.ledger.open_run(
-        *("two", "q", {}, [], Budget()),
-        [NewTrial("other", 0, "net", "{}", 0, "net", {})],
-        steps=3,
+        *("two", "q", {}, [], Budget()), [NewTrial("other", 0, "net", "{}", 0, "net", {})], steps=3
     )
     claim = bench.claim(["two"])
     assert (claim.trial, claim.target, claim.log_every) == ("other", 3, 1)

@@ -33,10 +33,7 @@ def test_each_line_comes_once_and_when_it_has_ended(log: Path) -> None:
         file.write(line(4)[10:-1])
         assert list(lines.reports()) == []
         file.write(b"\n\n  \n" + line(8, checkpoint="c/8") + line(12)[:-1])
-        assert list(lines.reports()) == [
-            Report(4, {"loss": 0.5}),
-            Report(8, {"loss": 0.5}, "c/8"),
-        ]
+        assert list(lines.reports()) == [Report(4, {"loss": 0.5}), Report(8, {"loss": 0.5}, "c/8")]
         assert list(lines.reports()) == []
         # Even at the end: what is torn was not finished.
         assert list(lines.reports(ended=True)) == []

@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.keras.build import (
-    OPS,
-    Held,
-    Model,
-    Out,
-    Write,
-    channels_last,
-    refuse,
-)
+from dlv.adapters.keras.build import OPS, Held, Model, Out, Write, channels_last, refuse
 from dlv.adapters.keras.config import Ref
 from dlv.adapters.keras.graph import Convert, Use
 from dlv.adapters.keras.masks import Mask

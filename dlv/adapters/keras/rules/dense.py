@@ -95,11 +95,7 @@ def read_embedding(use: Use) -> Port:
 
 def write_embed(model: Model, node: Node) -> Held:
     [port] = node.inputs
-    config = {
-        "input_dim": node.attrs["rows"],
-        "output_dim": node.attrs["out"],
-        "mask_zero": False,
-    }
+    config = {"input_dim": node.attrs["rows"], "output_dim": node.attrs["out"], "mask_zero": False}
     out = model.layer(
         "Embedding",
         node.name,

@@ -137,15 +137,7 @@ def write_keras_layer(model: Model, node: Node, source: Mapping[str, Any]) -> He
     if told is not None:
         config["dtype"] = told
     out = model.layer(
-        kind,
-        node.name,
-        config,
-        inputs,
-        after,
-        weights=weights,
-        args=args,
-        kwargs=named,
-        own=True,
+        kind, node.name, config, inputs, after, weights=weights, args=args, kwargs=named, own=True
     )
     return _hold_outputs(model, node, out, masked=named.get("mask") is not None)
 

@@ -9,17 +9,7 @@ from typing import Any
 import numpy as np
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.keras.build import (
-    NN,
-    OPS,
-    Held,
-    Model,
-    Out,
-    Write,
-    arranged,
-    refuse,
-    sharing_key,
-)
+from dlv.adapters.keras.build import NN, OPS, Held, Model, Out, Write, arranged, refuse, sharing_key
 from dlv.dtypes import DTYPES
 from dlv.network.graph import Node, Port
 from dlv.network.sizes import Shape

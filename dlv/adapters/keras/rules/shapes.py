@@ -6,16 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dlv.adapters.keras.build import (
-    CORE,
-    OPS,
-    Held,
-    Model,
-    Out,
-    Write,
-    channels_last,
-    refuse,
-)
+from dlv.adapters.keras.build import CORE, OPS, Held, Model, Out, Write, channels_last, refuse
 from dlv.adapters.keras.config import Ref
 from dlv.adapters.keras.graph import Convert, Use
 from dlv.adapters.keras.rules.windows import channels_setting, count_of

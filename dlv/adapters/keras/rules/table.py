@@ -7,15 +7,7 @@ from collections.abc import Mapping
 from dlv.adapters.keras.build import Write
 from dlv.adapters.keras.config import Layer
 from dlv.adapters.keras.graph import Convert
-from dlv.adapters.keras.rules import (
-    activations,
-    arithmetic,
-    dense,
-    raw,
-    sequences,
-    shapes,
-    windows,
-)
+from dlv.adapters.keras.rules import activations, arithmetic, dense, raw, sequences, shapes, windows
 
 LAYERS: Mapping[str, Convert] = {
     **windows.READERS,

@@ -15,12 +15,7 @@ from dlv.network.sizes import Shape, broadcast
 
 
 def emit_full(
-    call: Call,
-    x: Port,
-    weight: str,
-    shape: Shape,
-    layout: str,
-    bias: str | None,
+    call: Call, x: Port, weight: str, shape: Shape, layout: str, bias: str | None
 ) -> None:
     """FULL of a stored matrix; `shape` is that of the matrix as it is stored."""
     params = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}

@@ -145,14 +145,7 @@ ELEMENTWISE: list[tuple[Any, ...]] = [
     ],
     *[
         (f"{name}.default", positive(3, 4))
-        for name in (
-            "sqrt",
-            "rsqrt",
-            "log",
-            "log2",
-            "log10",
-            "log1p",
-        )
+        for name in ("sqrt", "rsqrt", "log", "log2", "log10", "log1p")
     ],
     *[(f"{name}.default", torch.tanh(A)) for name in ("asin", "acos", "atanh")],
     ("acosh.default", positive(3, 4) + 1),

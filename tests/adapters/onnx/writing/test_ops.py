@@ -88,13 +88,7 @@ def test_convolutions(data: st.DataObject) -> None:
     function = getattr(F, f"conv{axes}d")
     b = torch.from_numpy(tensors["bias"]) if bias else None
     wanted = function(
-        padded(torch.from_numpy(x), pad),
-        torch.from_numpy(weight),
-        b,
-        stride,
-        0,
-        dilation,
-        groups,
+        padded(torch.from_numpy(x), pad), torch.from_numpy(weight), b, stride, 0, dilation, groups
     ).numpy()
     if channels == "last":
         x, wanted = last(x), last(wanted)

@@ -18,16 +18,7 @@ from dlv.adapters.checkpoint import PART, Beside, Tensor  # noqa: E402
 from dlv.adapters.onnx.writing.writer import save_network  # noqa: E402
 from dlv.errors import NotFound, UsageError  # noqa: E402
 from dlv.network.graph import Network, Node  # noqa: E402
-from tests.onnx_runs import (  # noqa: E402
-    difference,
-    hashes,
-    network,
-    node,
-    run,
-    session,
-    stored,
-    written,
-)
+from tests.onnx_runs import difference, hashes, network, node, run, session, stored, written  # noqa: E402
 
 
 def numbers(*shape: int, seed: int = 0) -> Any:
@@ -122,11 +113,7 @@ def test_outputs_that_are_inputs_constants_or_stand_twice() -> None:
 
 
 def test_dead_nodes_and_losses_are_left_out_and_unused_tensors_told() -> None:
-    nodes = [
-        full(),
-        node("RELU", ["fc"], name="unread"),
-        node("LOSS", ["fc"], name="loss"),
-    ]
+    nodes = [full(), node("RELU", ["fc"], name="unread"), node("LOSS", ["fc"], name="loss")]
     made = network(nodes, {"x": ("B", 3), "label": ("B",)}, "fc", "loss")
     spare = {"odd": numbers(2), "bn.num_batches_tracked": np.array(3)}
     data, notes = written(made, {**WEIGHTS, **spare})
