@@ -57,7 +57,7 @@ demo: $(LIGHT)
 	@$(BIN)/python examples/demo.py demo-repository
 
 test: $(FULL)
-	$(PYTEST) -n auto -m "not slow" $(ARGS)
+	$(PYTEST) -n auto --dist loadfile --no-loadscope-reorder -m "not slow" $(ARGS)
 
 test-slow: $(SLOW)
 	$(PYTEST) -n auto -m "slow" --timeout 3600 -o faulthandler_timeout=3590 $(ARGS)

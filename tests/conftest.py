@@ -21,6 +21,11 @@ import dlv.processors as processors
 for _name in processors.VARIABLES:
     os.environ.setdefault(_name, "1")
 
+# Files of tests lie in memory where there is room: thousands of fsyncs cost nothing there.
+_memory = Path("/dev/shm")
+if os.access(_memory, os.W_OK) and shutil.disk_usage(_memory).free > 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_memory))
+
 import hypothesis
 import numpy as np
 import pytest

@@ -31,7 +31,7 @@ ELSEWHERE = OF_REBUILD | OF_ARCHIVE | OF_GC | {*OF_OTHERS.values()} | OF_RACES |
 ELSEWHERE |= OF_OPENING | OF_USER_FILES
 
 
-@pytest.mark.quick("error_swallowed", "not_read_back", "*before*")
+@pytest.mark.quick("error_swallowed", "*before*")
 @pytest.mark.parametrize("bug", sorted(set(BUGS) - ELSEWHERE))
 def test_sees(staged: Path, drive: Drive, bug: str) -> None:
     ways = ERRORS if bug in OF_ERRORS else [(SPOIL, 0)] if bug in OF_WRONG_BITS else KILLS

@@ -39,9 +39,8 @@ ARCHIVES = {
 }
 
 
-@pytest.mark.parametrize("part", range(SLICES))
-def test_commit(staged: Path, drive: Drive, part: int) -> None:
-    results = drive(staged, COMMIT, KILLS, most=32, part=part, of=SLICES)
+def test_commit(staged: Path, drive: Drive) -> None:
+    results = drive(staged, COMMIT, KILLS, most=20)
     assert not bad(results)
     # A name in the packs differs from run to run, and with it the number of calls, a little.
     assert sum(result["code"] == -9 for result in results) > 0.9 * len(results) > 6
@@ -55,10 +54,9 @@ def test_commit_everywhere(prepare: Prepare, drive: Drive, part: int) -> None:
     assert not bad(drive(template, COMMIT, KILLS, part=part, of=SLICES))
 
 
-@pytest.mark.parametrize("part", range(SLICES))
-def test_archive(prepare: Prepare, drive: Drive, part: int) -> None:
+def test_archive(prepare: Prepare, drive: Drive) -> None:
     """The old or the new packs serve, and the next archive finishes."""
-    results = drive(prepare("archive", *SECOND), ARCHIVE, KILLS, most=16, part=part, of=SLICES)
+    results = drive(prepare("archive", *SECOND), ARCHIVE, KILLS, most=12)
     assert not bad(results)
     assert sum(result["code"] == -9 for result in results) > 0.7 * len(results) > 2
 
@@ -74,11 +72,10 @@ def test_archive_everywhere(prepare: Prepare, drive: Drive, which: str, part: in
     assert sum(result["code"] == -9 for result in results) > 0.9 * len(results) > 25
 
 
-@pytest.mark.parametrize("part", range(SLICES))
-def test_gc(prepare: Prepare, drive: Drive, part: int) -> None:
+def test_gc(prepare: Prepare, drive: Drive) -> None:
     """What stays is whole, and the next gc finishes."""
     template = prepare("gc", *HIDDEN)
-    results = drive(template, GC, KILLS, most=16, part=part, of=SLICES, settings=("eager",))
+    results = drive(template, GC, KILLS, most=12, settings=("eager",))
     assert not bad(results)
     assert sum(result["code"] == -9 for result in results) > 0.7 * len(results) > 2
 
@@ -101,11 +98,7 @@ def run(prepare: Prepare, drive: Drive, name: str, **how: Any) -> list[dict[str,
 
 
 @pytest.mark.parametrize(
-    ("name", "most"),
-    [
-        *[("evaluate", 2), ("import", 2), ("older", 4)],
-        *[("restore, then gc", 4), ("checkout", 2), ("copy edited", 2)],
-    ],
+    ("name", "most"), [*[("evaluate", 2), ("older", 4), ("restore, then gc", 4), ("checkout", 2)]]
 )
 def test_some_points(prepare: Prepare, drive: Drive, name: str, most: int) -> None:
     results = run(prepare, drive, name, most=most)

@@ -18,9 +18,7 @@ pytestmark = pytest.mark.crash
 WRONG = [(SPOIL, 0)]
 
 
-@pytest.mark.parametrize(
-    ("name", "most"), [("commit", 20), ("archive", 10), ("checkout", 20), ("export", 6)]
-)
+@pytest.mark.parametrize(("name", "most"), [("commit", 12), ("archive", 8), ("export", 6)])
 def test_some(prepare: Prepare, drive: Drive, name: str, most: int) -> None:
     verb = VERBS[name]
     template = prepare(name, *verb.before)
