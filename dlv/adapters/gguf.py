@@ -16,10 +16,9 @@ from typing import Any, BinaryIO
 
 from dlv.adapters import splice
 from dlv.adapters.checkpoint import Checkpoint, Tensor
-from dlv.adapters.decimals import shortest
+from dlv.adapters.protobuf import shortest
 from dlv.adapters.source import Source
-from dlv.adapters.splice import Piece
-from dlv.adapters.strided import swap
+from dlv.adapters.splice import Piece, swap
 from dlv.canonical import dumps, number
 from dlv.dtypes import ITEM_BYTES, block_of, tensor_bytes
 from dlv.errors import Damaged, NewerFormat, UnsafeInput, UsageError

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dlv.adapters import detect, registry, steps
+from dlv.adapters import detect, registry
+from dlv.adapters import detect as steps
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.source import Source
 from dlv.canonical import hasher

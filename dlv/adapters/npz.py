@@ -16,8 +16,7 @@ from dlv.adapters import archive, splice
 from dlv.adapters.archive import Entry
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.adapters.source import Source
-from dlv.adapters.splice import Piece
-from dlv.adapters.strided import swap, transpose
+from dlv.adapters.splice import Piece, swap, transpose
 from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.kinds import Raw

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import dlv.disk.paths as paths
 import dlv.versions.add as adding
-from dlv.adapters import detect, registry, steps
+from dlv.adapters import detect, registry
+from dlv.adapters import detect as steps
 from dlv.errors import DlvError, UnsafeInput
 from dlv.metadata.staged import StagedFile
 

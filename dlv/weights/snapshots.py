@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import BinaryIO, Protocol, cast
 
-from dlv.adapters import registry, steps
+from dlv.adapters import detect as steps
+from dlv.adapters import registry
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.canonical import HashedFile, HashSink
 from dlv.dtypes import ITEM_BYTES

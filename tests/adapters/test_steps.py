@@ -1,4 +1,4 @@
-"""dlv.adapters.steps on names as trainers write them."""
+"""dlv.adapters.detect on names as trainers write them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlv.adapters.steps import shard_of, step_of
+from dlv.adapters.detect import shard_of, step_of
 
 STEPS = {
     "ckpt-500.pt": 500,

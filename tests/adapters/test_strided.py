@@ -1,4 +1,4 @@
-"""dlv.adapters.strided against numpy's views."""
+"""dlv.adapters.splice against numpy's views."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
-from dlv.adapters.strided import extent, gather, is_contiguous, normal_form, swap, transpose
+from dlv.adapters.splice import extent, gather, is_contiguous, normal_form, swap, transpose
 
 SHAPES = st.lists(st.integers(0, 4), max_size=5)
 TYPES = ["u1", "u2", "u4", "u8", "c16", "S3", "U5", "S7"]

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from dlv.adapters.aten.call import Match, Reading, Unmatched
 from dlv.adapters.aten.functional import Written, functionalise, in_place
 from dlv.adapters.aten.ops import match
 from dlv.adapters.aten.record import (
@@ -21,8 +20,11 @@ from dlv.adapters.aten.record import (
     Call,
     Given,
     Graph,
+    Match,
+    Reading,
     Ref,
     Tagged,
+    Unmatched,
     Value,
     check,
     refs,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from dlv.adapters.aten.call import Match, Reading, Unmatched
-from dlv.adapters.aten.record import Ref, Tagged
+from dlv.adapters.aten.record import Match, Reading, Ref, Tagged, Unmatched
 from dlv.adapters.aten.rewrite import RESPONSE_NORM
 
 Rule = Callable[[Reading], Match]

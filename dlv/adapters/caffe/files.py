@@ -22,7 +22,7 @@ from dlv.adapters.caffe.graph import build
 from dlv.adapters.caffe.layers import translate
 from dlv.adapters.caffe.spec import MOST_FIELDS, Blob, Layer, read_net, read_spec
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
-from dlv.adapters.protobuf.reader import Span, message, packed_bytes
+from dlv.adapters.protobuf import Span, message, packed_bytes
 from dlv.adapters.source import Source
 from dlv.adapters.splice import Piece
 from dlv.errors import Damaged, UsageError

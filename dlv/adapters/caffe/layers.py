@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dlv.adapters.caffe.builder import Builder
+from dlv.adapters.caffe.graph import Builder
 from dlv.adapters.caffe.spec import ENUMS, Layer
-from dlv.adapters.protobuf.message import Message
+from dlv.adapters.protobuf import Message
 from dlv.errors import Damaged
 from dlv.network.graph import Port
 from dlv.network.sizes import MAX_RANK, Dim, Shape

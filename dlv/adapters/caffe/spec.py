@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlv.adapters.protobuf.message import Message, Word
-from dlv.adapters.protobuf.reader import Schema, Span
+from dlv.adapters.protobuf import Message, Schema, Span, Word
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.network.order import FreeNames
 from dlv.network.sizes import Shape

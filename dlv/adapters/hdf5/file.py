@@ -37,7 +37,7 @@ from dlv.adapters.hdf5.objects import (
     shape,
     texts,
 )
-from dlv.adapters.strided import swap
+from dlv.adapters.splice import swap
 from dlv.errors import Damaged, NewerFormat, UnsafeInput, UsageError
 from dlv.kinds import Raw
 

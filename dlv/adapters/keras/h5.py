@@ -16,7 +16,7 @@ from dlv.adapters.hdf5 import writer as hdf5_writer
 from dlv.adapters.hdf5.file import Contents
 from dlv.adapters.hdf5.objects import Window
 from dlv.adapters.keras.config import parse
-from dlv.adapters.keras.model import Description, checkpoint_of, describe
+from dlv.adapters.keras.files import Description, checkpoint_of, describe
 from dlv.adapters.keras.weights import Found, named, numbered
 from dlv.adapters.source import Source
 

@@ -8,11 +8,11 @@ from collections.abc import Mapping as ReadMapping
 from dataclasses import dataclass
 from typing import Any
 
-from dlv.adapters import splice, strided
+from dlv.adapters import splice as strided
 from dlv.adapters.archive import Entry, stream
 from dlv.adapters.checkpoint import Checkpoint, Part
 from dlv.adapters.source import Source
-from dlv.adapters.strided import swap
+from dlv.adapters.splice import Piece, cut, swap
 from dlv.adapters.torch.pickles import Call, Global, Mapping, Persistent
 from dlv.dtypes import TORCH_DTYPES
 from dlv.errors import Damaged, UnsafeInput, UsageError
@@ -284,9 +284,9 @@ def add_skeleton(checkpoint: Checkpoint, file: Source, views: list[View], *, big
         if not view.nbytes:
             continue
         if view.contiguous:
-            places.append((view.start, splice.Piece(index, 0, view.nbytes, "C", unit)))
+            places.append((view.start, Piece(index, 0, view.nbytes, "C", unit)))
         elif strided.is_contiguous(view.shape[::-1], view.strides[::-1]):
-            places.append((view.start, splice.Piece(index, 0, view.nbytes, "F", unit)))
+            places.append((view.start, Piece(index, 0, view.nbytes, "F", unit)))
     places.sort(key=lambda place: (place[0], -place[1].size))
     end = 0
     kept = []
@@ -300,5 +300,5 @@ def add_skeleton(checkpoint: Checkpoint, file: Source, views: list[View], *, big
             f"checkout writes a fresh file: {left} bytes of this one are not plain tensors"
         )
         return
-    checkpoint.skeleton = splice.cut(file, kept)
+    checkpoint.skeleton = cut(file, kept)
     checkpoint.exact = True

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlv.adapters.caffe import prototxt
-from dlv.adapters.protobuf.message import Message, Word
+from dlv.adapters.protobuf import Message, Word
 from dlv.errors import Damaged, DlvError, NotFound, UnsafeInput
 
 KINDS = descriptor_pb2.FieldDescriptorProto

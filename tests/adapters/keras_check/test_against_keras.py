@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
+from dlv.adapters.keras import check, weights
 from dlv.adapters.keras import files as keras_files
 from dlv.adapters.keras import h5 as keras_h5
-from dlv.adapters.keras import weights
-from dlv.adapters.keras.check import beside
-from dlv.adapters.keras.check.bare import bare_configuration
-from dlv.adapters.keras.check.child import compared
+from dlv.adapters.keras.check import bare_configuration, compared
+from dlv.adapters.keras.config import Unsayable
 from dlv.adapters.keras.rules import table
-from dlv.adapters.keras.understood import Unsayable
 from tests.adapters.keras.comparing import filled, imported
 from tests.adapters.keras.user_models import MODELS
 
@@ -90,7 +88,7 @@ def test_in_a_process_of_its_own(keras: Any, tmp_path: Path) -> None:
     path = tmp_path / "m.keras"
     checkpoint = imported(filled(MODELS["siamese"][0](keras)), path)
     checkpoint.close()
-    assert beside.held_against(checkpoint, path, keras_files.FORMAT) == beside.Verdict()
+    assert check.held_against(checkpoint, path, keras_files.FORMAT) == check.Verdict()
 
 
 def dense(**more: Any) -> dict[str, Any]:

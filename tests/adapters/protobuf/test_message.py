@@ -1,4 +1,4 @@
-"""dlv.adapters.protobuf.message: what a field holds, and where it says so."""
+"""dlv.adapters.protobuf: what a field holds, and where it says so."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from dlv.adapters.caffe import prototxt
-from dlv.adapters.decimals import shortest
-from dlv.adapters.protobuf.message import Message, Word
+from dlv.adapters.protobuf import Message, Word, shortest
 from dlv.errors import Damaged
 
 

@@ -1,4 +1,4 @@
-"""dlv.adapters.protobuf.reader against google.protobuf, which wrote (or refuses) the same bytes."""
+"""dlv.adapters.protobuf against google.protobuf, which wrote (or refuses) the same bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlv.adapters.protobuf.reader import (
+from dlv.adapters.protobuf import (
     BYTES,
     FIXED32,
     FIXED64,

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 onnx = pytest.importorskip("onnx", reason="its messages are the ones written here")
 
 from dlv.adapters.checkpoint import PART, Tensor  # noqa: E402
-from dlv.adapters.protobuf.writer import Message, varint  # noqa: E402
+from dlv.adapters.protobuf import MessageWriter, varint  # noqa: E402
 from dlv.errors import Damaged  # noqa: E402
 
 
-def written(message: Message) -> bytes:
+def written(message: MessageWriter) -> bytes:
     out = io.BytesIO()
     message.write(out)
     assert message.size == len(out.getvalue())
@@ -33,11 +33,11 @@ def written(message: Message) -> bytes:
 def test_fields_are_those_of_the_library(
     text: str, whole: int, single: float, data: bytes, many: list[int]
 ) -> None:
-    inner = Message()
+    inner = MessageWriter()
     for number in many:
         inner.varint(1, number)
     inner.raw(9, data)
-    made = Message()
+    made = MessageWriter()
     made.text(1, text)
     made.single(2, single)
     made.varint(3, whole)
@@ -58,7 +58,7 @@ def test_varints(value: int) -> None:
 
 
 def test_what_is_too_large_for_a_single_is_infinite() -> None:
-    made = Message()
+    made = MessageWriter()
     made.single(2, 1e39)
     made.single(2, -1e39)
     singles = struct.unpack("<xfxf", written(made))
@@ -76,23 +76,23 @@ def test_tensors_stream_part_by_part() -> None:
     def whole() -> bytes:
         raise AssertionError("read whole")
 
-    made = Message()
+    made = MessageWriter()
     made.stream(9, Tensor("t", "uint8", (size,), size, whole, part=part))
     assert len(written(made)) > size
     assert asked == [PART] * 3 + [5]
 
 
 def test_a_tensor_of_another_length_is_damage() -> None:
-    made = Message()
+    made = MessageWriter()
     made.stream(9, Tensor("t", "uint8", (4,), 4, lambda: b"123"))
     with pytest.raises(Damaged, match="wrong length"):
         made.write(io.BytesIO())
 
 
 def test_messages_may_be_nested_deeply() -> None:
-    made = Message()
+    made = MessageWriter()
     for _ in range(5_000):
-        outer = Message()
+        outer = MessageWriter()
         outer.message(1, made)
         made = outer
     assert written(made).startswith(b"\x0a")

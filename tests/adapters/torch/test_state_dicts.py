@@ -1,4 +1,4 @@
-"""dlv.adapters.torch.state_dicts: which tensors are the model's, and what they are called."""
+"""dlv.adapters.torch.reader: which tensors are the model's, and what they are called."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dlv.adapters.torch.pickles import Mapping, Persistent
-from dlv.adapters.torch.state_dicts import assign, hyperparameters_of, leaves, scalar, step_of
+from dlv.adapters.torch.reader import assign, hyperparameters_of, leaves, scalar, step_of
 from dlv.errors import UnsafeInput
 
 T = object()

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlv.adapters.keras.build import NN, OPS, Held, Model, Write, channels_last, held
+from dlv.adapters.keras.config import Unsayable, flag
 from dlv.adapters.keras.graph import Convert, Use
-from dlv.adapters.keras.understood import Unsayable, flag
 from dlv.network.fields import whole
 from dlv.network.graph import Node, Port
 

@@ -10,11 +10,10 @@ from typing import Any
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.keras.build import OPS, Held, Model, Out, Write, refuse
-from dlv.adapters.keras.config import Layer
+from dlv.adapters.keras.config import Layer, Unsayable, policy
 from dlv.adapters.keras.rules.activations import write_aten_activation
 from dlv.adapters.keras.rules.arithmetic import write_aten_arithmetic
 from dlv.adapters.keras.rules.windows import write_nearest_upsample
-from dlv.adapters.keras.understood import Unsayable, policy
 from dlv.adapters.keras.weights import layer_leaves
 from dlv.network.graph import Node
 

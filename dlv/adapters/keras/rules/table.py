@@ -7,27 +7,20 @@ from collections.abc import Mapping
 from dlv.adapters.keras.build import Write
 from dlv.adapters.keras.config import Layer
 from dlv.adapters.keras.graph import Convert
-from dlv.adapters.keras.rules import activations, arithmetic, dense, raw, sequences, shapes, windows
+from dlv.adapters.keras.rules import activations, arithmetic, dense, raw, windows
 
 LAYERS: Mapping[str, Convert] = {
     **windows.READERS,
     **dense.READERS,
     **activations.READERS,
-    **shapes.READERS,
     **arithmetic.READERS,
 }
-FUNCTIONS: Mapping[str, Convert] = {
-    **activations.FUNCTION_READERS,
-    **shapes.FUNCTION_READERS,
-    **arithmetic.FUNCTION_READERS,
-}
+FUNCTIONS: Mapping[str, Convert] = {**activations.FUNCTION_READERS, **arithmetic.FUNCTION_READERS}
 WRITERS: Mapping[str, Write] = {
     **windows.WRITERS,
     **dense.WRITERS,
     **activations.WRITERS,
-    **shapes.WRITERS,
     **arithmetic.WRITERS,
-    **sequences.WRITERS,
     **raw.WRITERS,
 }
 

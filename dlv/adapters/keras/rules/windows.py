@@ -17,11 +17,9 @@ from dlv.adapters.keras.build import (
     refuse,
     sharing_key,
 )
-from dlv.adapters.keras.config import dims
-from dlv.adapters.keras.graph import Convert, Use
-from dlv.adapters.keras.masks import Mask
+from dlv.adapters.keras.config import Unsayable, dims, flag
+from dlv.adapters.keras.graph import Convert, Mask, Use
 from dlv.adapters.keras.rules.activations import with_activation
-from dlv.adapters.keras.understood import Unsayable, flag
 from dlv.network.fields import whole
 from dlv.network.graph import Node, Port
 from dlv.network.sizes import Shape

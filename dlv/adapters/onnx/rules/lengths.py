@@ -8,9 +8,7 @@ from typing import Any
 
 from dlv.adapters.onnx.builder import Cannot
 from dlv.adapters.onnx.call import Call, Reader
-from dlv.adapters.onnx.graph import Graph, Item, Value
-from dlv.adapters.onnx.promotion import together
-from dlv.adapters.onnx.recorded import arguments, dialect
+from dlv.adapters.onnx.graph import Graph, Item, Value, arguments, dialect, together
 from dlv.adapters.onnx.values import Entry, Length
 from dlv.errors import UsageError
 from dlv.network.graph import Node, Port

@@ -9,8 +9,17 @@ from typing import Any
 
 from dlv.adapters.onnx.builder import Cannot
 from dlv.adapters.onnx.call import Call, Reader
-from dlv.adapters.onnx.graph import FLOATS, NARROW, Graph, Item, Value, Writer
-from dlv.adapters.onnx.recorded import Dtype, arguments, dialect
+from dlv.adapters.onnx.graph import (
+    FLOATS,
+    NARROW,
+    Dtype,
+    Graph,
+    Item,
+    Value,
+    Writer,
+    arguments,
+    dialect,
+)
 from dlv.adapters.onnx.rules.dense import read_embed
 from dlv.adapters.onnx.rules.lengths import (
     Lengths,

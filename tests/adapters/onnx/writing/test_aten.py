@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 pytest.importorskip("onnxruntime", reason="onnxruntime runs the files here")
 torch = pytest.importorskip("torch", reason="torch is the oracle here")
 
-from dlv.adapters.onnx.writing.raw import RULES  # noqa: E402
-from dlv.adapters.onnx.writing.writer import save_network  # noqa: E402
+from dlv.adapters.onnx.raw import RULES  # noqa: E402
+from dlv.adapters.onnx.writer import save_network  # noqa: E402
 from dlv.errors import DlvError, UsageError  # noqa: E402
 from dlv.network.graph import Node  # noqa: E402
 from tests.onnx_runs import difference, network, node, session, written  # noqa: E402

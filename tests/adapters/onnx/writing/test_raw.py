@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch", reason="the zoo's models are torch modules"
 
 import dlv.adapters.onnx.files as onnx_files  # noqa: E402
 from dlv.adapters.aten.live import trace  # noqa: E402
-from dlv.adapters.onnx.writing.writer import save_network  # noqa: E402
+from dlv.adapters.onnx.writer import save_network  # noqa: E402
 from dlv.errors import DlvError, UsageError  # noqa: E402
 from dlv.network.graph import Network, Node  # noqa: E402
 from tests.onnx_runs import difference, network, session, stored, written  # noqa: E402

@@ -15,7 +15,7 @@ onnx = pytest.importorskip("onnx", reason="onnx checks the files here")
 pytest.importorskip("onnxruntime", reason="onnxruntime runs the files here")
 
 from dlv.adapters.checkpoint import PART, Beside, Tensor  # noqa: E402
-from dlv.adapters.onnx.writing.writer import save_network  # noqa: E402
+from dlv.adapters.onnx.writer import save_network  # noqa: E402
 from dlv.errors import NotFound, UsageError  # noqa: E402
 from dlv.network.graph import Network, Node  # noqa: E402
 from tests.onnx_runs import difference, hashes, network, node, run, session, stored, written  # noqa: E402

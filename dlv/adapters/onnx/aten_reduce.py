@@ -6,12 +6,22 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dlv.adapters.onnx.graph import Graph, Item, Value
-from dlv.adapters.onnx.promotion import arithmetic, category, fractions, together
-from dlv.adapters.onnx.recorded import Dtype, Rule, Rules, dtype_name
+from dlv.adapters.onnx.aten_math import maximum
+from dlv.adapters.onnx.graph import (
+    Dtype,
+    Graph,
+    Item,
+    Rule,
+    Rules,
+    Value,
+    arithmetic,
+    category,
+    dtype_name,
+    fractions,
+    together,
+)
 from dlv.adapters.onnx.rules.lengths import calculate
 from dlv.adapters.onnx.rules.movement import converted
-from dlv.adapters.onnx.writing.aten_math import maximum
 from dlv.errors import UsageError
 from dlv.network.sizes import Dim, axis_of
 

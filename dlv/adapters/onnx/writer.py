@@ -13,9 +13,9 @@ from typing import BinaryIO, TypeVar
 
 import dlv.adapters.onnx.messages as messages
 from dlv.adapters.checkpoint import Beside, Tensor
-from dlv.adapters.onnx.graph import Graph, Item, Type, Value, Writer, merged
+from dlv.adapters.onnx.graph import Graph, Item, Type, Value, Writer, dialect, merged
 from dlv.adapters.onnx.messages import Array, Operator, Place
-from dlv.adapters.onnx.recorded import dialect
+from dlv.adapters.onnx.raw import OPSET, ir_version, raw
 from dlv.adapters.onnx.rules import (
     activation,
     attention,
@@ -25,10 +25,8 @@ from dlv.adapters.onnx.rules import (
     movement,
     norm,
     pool,
-    recurrent,
 )
-from dlv.adapters.onnx.writing.raw import OPSET, ir_version, raw
-from dlv.adapters.protobuf.writer import MOST_BYTES, Message
+from dlv.adapters.protobuf import MOST_BYTES, MessageWriter
 from dlv.canonical import VERSION
 from dlv.errors import DlvError, UsageError, nearest
 from dlv.network.effects import refuse_effects
@@ -47,7 +45,6 @@ WRITERS: dict[str, Writer] = {
     **combine.WRITERS,
     **movement.WRITERS,
     **attention.WRITERS,
-    **recurrent.WRITERS,
 }
 # Operators whose last outputs may be left out.
 _OPTIONAL = frozenset(("MaxPool", "LSTM", "GRU"))
@@ -382,9 +379,9 @@ class _File:
                 offset += array.data.nbytes
         return places
 
-    def message(self, metadata: Mapping[str, str], places: Mapping[str, Place]) -> Message:
+    def message(self, metadata: Mapping[str, str], places: Mapping[str, Place]) -> MessageWriter:
         g, names = self.graph, self.names
-        graph = Message()
+        graph = MessageWriter()
         # The operator that gives a node's result bears the node's own name.
         bearers = {item: port[0] for item, port in self.walk.placed.items() if port[1] == 0}
         bearing = {bearers[step.outputs[0]] for step in g.steps if step.outputs[0] in bearers}

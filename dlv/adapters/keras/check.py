@@ -1,4 +1,9 @@
-"""The process that holds a network against Keras, and says on its last line what came out."""
+"""A network read from a Keras file, compared with the model in Keras itself.
+
+`held_against` asks a process of its own, as that takes seconds to start and may end in any way;
+`main` is what it runs. Nothing of the file is run: Keras gets a configuration of which nothing is
+left but the layers, functions and settings that dlv knows.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +11,190 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import dlv.adapters.keras.check.bare as bare
+import dlv.disk.children as children
+from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.engine_runs import numpy_outputs, onnxruntime_outputs
 from dlv.adapters.keras import files as keras_files
 from dlv.adapters.keras import h5 as keras_h5
-from dlv.adapters.keras.understood import Unsayable
+from dlv.adapters.keras.config import MODEL, MODELS, OF_TRAINING, Unsayable, is_model, policy
+from dlv.adapters.keras.rules.activations import NAMES, name_of
+from dlv.adapters.keras.rules.table import FUNCTIONS, LAYERS
 from dlv.errors import DlvError, require
 from dlv.kinds import Array
-from dlv.network.agreement import TOLERANCE, differing, drawn, rows_of
+from dlv.network.agreement import TOLERANCE, differing, drawn, rows_of, too_long
 from dlv.network.graph import Network
+
+MOST_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`refused`: why the network must not be used; `note`: why nothing was compared."""
+
+    refused: str | None = None
+    note: str | None = None
+
+
+_FOUND: dict[str, Verdict] = {}  # by network: many files of a folder have the same
+
+
+def held_against(opened: Checkpoint, path: Path, format_: str) -> Verdict:
+    """The verdict; it is empty without Keras, or if no engine runs one of the layers."""
+    network = opened.network
+    if network is None or (network.origin or {}).get("importer") != "keras":
+        return Verdict()
+    if any(node.source and node.source["dialect"] == "keras" for node in network.nodes):
+        return Verdict()  # it does not run as a whole, and says so
+    if importlib.util.find_spec("keras") is None:
+        return Verdict()
+    tensors = {tensor.name: (tensor.dtype, tensor.shape) for tensor in opened.tensors}
+    long = too_long(network, tensors, batch=5)
+    if long is not None:
+        return Verdict(note=f"its network was not compared with Keras: {long}")
+    if network.id not in _FOUND:
+        _FOUND[network.id] = _ask(path, format_)
+    return _FOUND[network.id]
+
+
+def _ask(path: Path, format_: str) -> Verdict:
+    command = children.python("dlv.adapters.keras.check", str(path.absolute()), format_)
+    try:
+        done = children.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=MOST_SECONDS,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        )
+    except subprocess.TimeoutExpired:
+        return Verdict(note=f"its network was not compared with Keras within {MOST_SECONDS} s")
+    except OSError as error:
+        return Verdict(note=f"its network was not compared with Keras: {error.strerror}")
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        return Verdict(
+            note=f"its network was not compared with Keras, which ended {done.returncode}"
+        )
+    if "skipped" in found:
+        return Verdict(note=f"its network was not compared with Keras: {found['skipped']}")
+    if "way" in found:
+        first = f", first the layer {found['first']!r}" if found.get("first") else ""
+        return Verdict(
+            refused=f"kept without its network: in {found['way']} it computes something else than"
+            f" Keras ({found['why']}{first})"
+        )
+    return Verdict()
+
+
+_OPERATIONS = re.compile(r"keras\.src\.ops\.[a-z]{1,20}")
+_IN_CALLS = ("__keras_tensor__", "__slice__")
+
+
+def bare_configuration(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the bare model configuration; raise Unsayable for anything else in it."""
+    kind, config = data.get("class_name"), data.get("config")
+    if isinstance(config, list):
+        config = {"name": "sequential", "layers": config}
+    if kind not in MODELS or not isinstance(config, dict):
+        raise Unsayable(f"{kind!r:.40} is no model of layers")
+    made: dict[str, Any] = {}
+    for key, value in config.items():
+        if key not in MODEL:
+            raise Unsayable(f"it has the setting {key!r:.40}")
+        if key == "dtype":
+            made[key] = policy(config)
+        elif key == "layers":
+            made[key] = [_bare_layer(item) for item in value]
+        else:
+            made[key] = _plain(value)
+    functional = kind != "Sequential"
+    module = "keras.src.models.functional" if functional else "keras"
+    name = "Functional" if functional and "module" in data else str(kind)
+    found: dict[str, Any] = {"class_name": name, "config": made}
+    if "module" in data:
+        found |= {"module": module, "registered_name": name if functional else None}
+    return _with_calls(found, data)
+
+
+def _bare_layer(data: Any) -> dict[str, Any]:
+    if not is_model(data):
+        raise Unsayable("it has a layer without settings")
+    kind = data["class_name"]
+    if kind in MODELS:
+        return bare_configuration(data)
+    config = data["config"]
+    if not isinstance(config, dict):
+        raise Unsayable(f"{kind!r:.40} has no settings")
+    module = data.get("module", "keras.layers")
+    function = isinstance(module, str) and _OPERATIONS.fullmatch(module) is not None
+    known = {*FUNCTIONS} if function else {*LAYERS, "InputLayer"}
+    if "module" not in data:
+        known |= {*FUNCTIONS}
+    if kind not in known:
+        raise Unsayable(f"{kind!r:.40} is not known")
+    made: dict[str, Any] = {}
+    for key, value in config.items():
+        if key.endswith(OF_TRAINING) or key == "activity_regularizer":
+            continue
+        if key == "dtype" and kind != "InputLayer":
+            made[key] = policy(config)
+        elif key == "dtype":
+            made[key] = policy(config) if isinstance(value, dict) else _plain(value)
+        elif key == "activation":
+            made[key] = name_of(value) or "linear"
+            if made[key] not in (*NAMES, "linear"):
+                raise Unsayable(f"the activation {made[key]!r:.40}")
+        elif key == "layer":
+            made[key] = _bare_layer(value)
+        else:
+            made[key] = _plain(value)
+    found = {"class_name": kind, "config": made}
+    if "module" in data:
+        found["module"] = module if function else "keras.layers"
+        found["registered_name"] = kind if function else None
+    return _with_calls(found, data)
+
+
+def _with_calls(settings: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """With the name and the calls of a layer, where there are any."""
+    for key in ("name", "inbound_nodes"):
+        if key in data:
+            settings[key] = _plain(data[key], calls=True)
+    built = data.get("build_config")
+    if isinstance(built, dict) and "input_shape" in built:
+        settings["build_config"] = {"input_shape": _plain(built["input_shape"])}
+    return settings
+
+
+def _plain(value: Any, *, calls: bool = False) -> Any:
+    """Numbers, texts, lists and objects that stand for no object of a program."""
+    if isinstance(value, list):
+        return [_plain(item, calls=calls) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "class_name" in value and not (calls and value["class_name"] in _IN_CALLS):
+        inner = value.get("config")
+        if value["class_name"] == "__numpy__" and isinstance(inner, dict):
+            return _plain(inner.get("value"))
+        raise Unsayable(f"it holds {value['class_name']!r:.40}")
+    odd = value.keys() & {"module", "registered_name"}
+    if odd:
+        raise Unsayable("it names a module")
+    return {key: _plain(item, calls=calls) for key, item in value.items()}
+
 
 # How many rows, and how long axes are of which nothing is said.
 _BATCHES = ((2, 8), (5, 11))
@@ -80,9 +251,7 @@ def _keras_model(path: Path, format_: str) -> Any:
     read = keras_files.configuration if format_ == keras_files.FORMAT else keras_h5.configuration
     config = read(str(path))
     if format_ == keras_files.FORMAT:
-        model = keras.saving.deserialize_keras_object(
-            bare.bare_configuration(config), safe_mode=True
-        )
+        model = keras.saving.deserialize_keras_object(bare_configuration(config), safe_mode=True)
         with tempfile.TemporaryDirectory() as folder:
             weights = Path(folder, "model.weights.h5")
             if keras_files.unpack_weights(str(path), weights):
@@ -91,7 +260,7 @@ def _keras_model(path: Path, format_: str) -> Any:
     legacy: Any = require("keras.src.legacy.saving.legacy_h5_format", "keras")
     saving: Any = require("keras.src.legacy.saving.saving_utils", "keras")
     h5py: Any = require("h5py", "keras")
-    model = saving.model_from_config(bare.bare_configuration(config))
+    model = saving.model_from_config(bare_configuration(config))
     with h5py.File(path) as file:
         legacy.load_weights_from_hdf5_group(file["model_weights"], model)
     return model
@@ -188,7 +357,3 @@ def _numbers(value: Any) -> Array:
     keras: Any = require("keras", "keras")
     found: Array = keras.ops.convert_to_numpy(value)
     return found
-
-
-if __name__ == "__main__":
-    main()

@@ -6,9 +6,20 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dlv.adapters.onnx.graph import NARROW, Graph, Item, Value, dtype_of, merged
-from dlv.adapters.onnx.promotion import arithmetic, together
-from dlv.adapters.onnx.recorded import Dtype, Rule, Rules, dtype_name
+from dlv.adapters.onnx.graph import (
+    NARROW,
+    Dtype,
+    Graph,
+    Item,
+    Rule,
+    Rules,
+    Value,
+    arithmetic,
+    dtype_name,
+    dtype_of,
+    merged,
+    together,
+)
 from dlv.adapters.onnx.rules.lengths import calculate
 from dlv.adapters.onnx.rules.movement import (
     LAST,

@@ -6,9 +6,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dlv.adapters.onnx.graph import Graph, Item, Value
-from dlv.adapters.onnx.promotion import arithmetic, category, fractions, together
-from dlv.adapters.onnx.recorded import Dtype, Rule, Rules
+from dlv.adapters.onnx.graph import (
+    Dtype,
+    Graph,
+    Item,
+    Rule,
+    Rules,
+    Value,
+    arithmetic,
+    category,
+    fractions,
+    together,
+)
 from dlv.adapters.onnx.rules.movement import converted, split
 from dlv.errors import UsageError
 from dlv.network.sizes import axis_of

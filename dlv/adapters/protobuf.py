@@ -1,26 +1,44 @@
-"""Protobuf messages read strictly and lazily: nothing is read, or believed, before it is asked for.
+"""Protocol buffers, read and written strictly and without a library.
 
-    NODE = Schema("NodeProto", {1: "input text*", 3: "name text", 5: "attribute message*"})
-    with Source(path) as file:
-        node = NODE.read(message(file))
-
-gives a dict: None for what is absent, a list for `*`. Kinds: text, int, int32, uint, bool,
-float, double, bytes, message (a Span, to be read by another Schema: there is no recursion) and,
-for many numbers that stay in the file, varints, fixed32s and fixed64s (lists of Spans, for
-`dlv.adapters.protobuf.numbers`). Fields that the schema lacks are skipped. Wrong wire
-types, second values of single fields, groups and anything cut off are refused.
+A `Span` is bytes of a file as fields, a `Schema` those that a reader wants, and a `Message` has
+fields by name, from text or from bytes. A `MessageWriter` knows lengths before a byte leaves, so
+that large tensors stream through from where they lie; with fields in ascending order of their
+numbers, its bytes are those of Google's own writer.
 """
 
 from __future__ import annotations
 
+import math
 import struct
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
 
 from dlv.errors import Damaged, UnsafeInput
 
 if TYPE_CHECKING:
     import numpy as np
+
+_SINGLE = struct.Struct("<f")
+
+
+def shortest(value: float) -> float:
+    """The float with the fewest digits that has this float32: 1e-05 for 9.999999747378752e-06."""
+    if not math.isfinite(value):
+        return value
+    try:
+        wanted = _SINGLE.pack(value)
+    except OverflowError:  # beyond float32: it is as it is
+        return value
+    value = _SINGLE.unpack(wanted)[0]
+    for digits in range(6, 9):
+        near = float(f"{value:.{digits}g}")
+        try:
+            if _SINGLE.pack(near) == wanted:
+                return near
+        except OverflowError:
+            continue
+    return float(f"{value:.9g}")
+
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 MOST_DEPTH = 100  # as in the library
@@ -440,3 +458,227 @@ def _store(
     if not bool((same | negative).all()):
         raise Damaged(f"{name} is damaged", why=f"a number of more than {8 * width} bits")
     result[done * width : (done + len(values)) * width] = low.tobytes()
+
+
+_UINT32, _INT64 = 1 << 32, 1 << 63
+_TRUE, _FALSE = ("true", "True", "t"), ("false", "False", "f")
+_FLOATS = {"inf": math.inf, "infinity": math.inf, "nan": math.nan}
+
+T = TypeVar("T")
+
+
+class Word(str):
+    """A bare word: the name of an enum's value, or true and false."""
+
+    __slots__ = ()
+
+
+Value = Any  # int, float, bool, str, Word or Message
+
+
+class Message:
+    """Fields by name, each with all its values in their order, and the line of each."""
+
+    __slots__ = ("asked", "fields", "file", "line", "lines")
+
+    def __init__(self, file: str, line: int = 0) -> None:
+        self.file = file
+        self.line = line  # where it begins; 0: not from a text
+        self.fields: dict[str, list[Value]] = {}
+        self.lines: dict[str, list[int]] = {}
+        self.asked: set[str] = set()  # names of fields that someone wanted to know
+
+    def add(self, name: str, value: Value, line: int = 0) -> None:
+        self.fields.setdefault(name, []).append(value)
+        self.lines.setdefault(name, []).append(line)
+
+    def __contains__(self, name: str) -> bool:
+        self.asked.add(name)
+        return name in self.fields
+
+    def _values(self, name: str) -> list[Value]:
+        self.asked.add(name)
+        return self.fields.get(name, [])
+
+    @property
+    def left(self) -> list[str]:
+        """Return the fields of the message that no reader has requested."""
+        return [name for name in self.fields if name not in self.asked]
+
+    def at(self, name: str | None = None, index: int = 0) -> str:
+        """The place of a field, or of the message, as messages to the user begin."""
+        line = self.lines[name][index] if name in self.lines else self.line
+        return f"{self.file}, line {line}" if line else self.file
+
+    def wrong(self, name: str, wanted: str, index: int = 0) -> Damaged:
+        value = self.fields[name][index]
+        shown = "a message" if isinstance(value, Message) else repr(value)[:60]
+        return Damaged(f"{self.at(name, index)}: {name} is {shown}", why=f"it takes {wanted}")
+
+    def _single(self, name: str, values: Sequence[T], default: T) -> T:
+        if len(values) > 1:
+            raise Damaged(f"{self.at(name, 1)}: {name} is there twice", why="it takes one value")
+        return values[0] if values else default
+
+    def messages(self, name: str) -> list[Message]:
+        found = self._values(name)
+        for index, value in enumerate(found):
+            if not isinstance(value, Message):
+                raise self.wrong(name, "a message in braces", index)
+        return list(found)
+
+    def message(self, name: str) -> Message:
+        """The message of that name, an empty one if there is none."""
+        return self._single(name, self.messages(name), Message(self.file, self.line))
+
+    def texts(self, name: str) -> list[str]:
+        found = self._values(name)
+        for index, value in enumerate(found):
+            if not isinstance(value, str) or isinstance(value, Word):
+                raise self.wrong(name, "a text in quotes", index)
+        return list(found)
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._single(name, self.texts(name), default)
+
+    def integers(self, name: str, least: int = -_INT64, most: int = _INT64 - 1) -> list[int]:
+        found = self._values(name)
+        for index, value in enumerate(found):
+            if type(value) is not int or not least <= value <= most:
+                kind = "a count" if least == 0 else "a whole number"
+                raise self.wrong(name, kind, index)
+        return list(found)
+
+    def integer(self, name: str, default: int) -> int:
+        return self._single(name, self.integers(name, -(1 << 31), (1 << 31) - 1), default)
+
+    def counts(self, name: str) -> list[int]:
+        """Whole numbers of 32 bits without a sign."""
+        return self.integers(name, 0, _UINT32 - 1)
+
+    def count(self, name: str, default: int) -> int:
+        return self._single(name, self.counts(name), default)
+
+    def numbers(self, name: str) -> list[float]:
+        """Floats of 32 bits, as the decimals that people write."""
+        found = []
+        for index, value in enumerate(self._values(name)):
+            if isinstance(value, Word) and value.lower() in _FLOATS:
+                found.append(_FLOATS[value.lower()])
+            elif type(value) in (int, float):
+                found.append(shortest(float(value)))
+            else:
+                raise self.wrong(name, "a number", index)
+        return found
+
+    def number(self, name: str, default: float) -> float:
+        return self._single(name, self.numbers(name), default)
+
+    def flag(self, name: str, default: bool) -> bool:
+        values = []
+        for index, value in enumerate(self._values(name)):
+            if value in _TRUE or value in (True, 1):
+                values.append(True)
+            elif value in _FALSE or value in (False, 0):
+                values.append(False)
+            else:
+                raise self.wrong(name, "true or false", index)
+        return self._single(name, values, default)
+
+    def word(self, name: str, choices: Sequence[str], default: str) -> str:
+        """One of an enum's values, which may be given by its number."""
+        values = []
+        for index, value in enumerate(self._values(name)):
+            if isinstance(value, str) and value in choices:
+                values.append(str(value))
+            elif type(value) is int and 0 <= value < len(choices):
+                values.append(choices[value])
+            else:
+                raise self.wrong(name, "one of " + ", ".join(choices), index)
+        return self._single(name, values, default)
+
+
+MOST_BYTES = (1 << 31) - 1  # of a whole message: readers take no more
+
+_MASK64 = (1 << 64) - 1
+
+
+class Stream(Protocol):
+    """Bytes that are written when their turn comes; a `checkpoint.Tensor` is one."""
+
+    @property
+    def nbytes(self) -> int: ...
+    def copy_to(self, out: BinaryIO) -> None: ...
+
+
+class MessageWriter:
+    """A message that grows; one put into another must be finished."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._parts: list[bytearray | MessageWriter | Stream] = []
+
+    def varint(self, field: int, value: int) -> None:
+        """int32, int64, bool or an enumeration; negative numbers take ten bytes."""
+        self._append(varint(field << 3 | VARINT) + varint(value & _MASK64))
+
+    def single(self, field: int, value: float) -> None:
+        """32 bits; what is too large for them is infinite."""
+        try:
+            data = struct.pack("<f", value)
+        except OverflowError:
+            data = struct.pack("<f", float("inf") if value > 0 else float("-inf"))
+        self._append(varint(field << 3 | FIXED32) + data)
+
+    def raw(self, field: int, data: bytes) -> None:
+        self._append(self._head(field, len(data)) + data)
+
+    def text(self, field: int, text: str) -> None:
+        self.raw(field, text.encode("utf-8"))
+
+    def message(self, field: int, inner: MessageWriter) -> None:
+        self._append(self._head(field, inner.size))
+        self._parts.append(inner)
+        self.size += inner.size
+
+    def stream(self, field: int, data: Stream) -> None:
+        """Bytes, copied when the message is written."""
+        self._append(self._head(field, data.nbytes))
+        self._parts.append(data)
+        self.size += data.nbytes
+
+    def write(self, out: BinaryIO) -> None:
+        """Write the message; small fields and one part of a tensor are in memory at a time."""
+        stack: list[Iterator[bytearray | MessageWriter | Stream]] = [iter(self._parts)]
+        while stack:
+            part = next(stack[-1], None)
+            if part is None:
+                stack.pop()
+            elif isinstance(part, MessageWriter):
+                stack.append(iter(part._parts))
+            elif isinstance(part, bytearray):
+                out.write(part)
+            else:
+                part.copy_to(out)
+
+    @staticmethod
+    def _head(field: int, size: int) -> bytes:
+        return varint(field << 3 | BYTES) + varint(size)
+
+    def _append(self, data: bytes) -> None:
+        if not self._parts or not isinstance(self._parts[-1], bytearray):
+            self._parts.append(bytearray())
+        last = self._parts[-1]
+        assert isinstance(last, bytearray)
+        last += data
+        self.size += len(data)
+
+
+def varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,24 +1,29 @@
-"""Records of MLflow, and its file store: `mlruns/<experiment>/<run>/` with meta.yaml and folders.
+"""MLflow's stores, read without MLflow: a folder `mlruns/<experiment>/<run>/`, or SQLite.
 
-Links are never followed: what a store names lies in it, or is left out.
+Links in a folder are never followed: what a store names lies in it, or is left out.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
+import sqlite3
 import stat
+from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from dlv.adapters import settings as settings_files
 from dlv.adapters.source import Source
-from dlv.errors import Damaged, DlvError, NotFound, UnsafeInput, UsageError
+from dlv.errors import Conflict, Damaged, DlvError, NotFound, StorageError, UnsafeInput, UsageError
 
 MOST_POINTS = 4_000_000  # of one run
 MOST_ENTRIES = 100_000  # parameters, tags, metrics of one run; runs of one experiment
@@ -87,28 +92,54 @@ class Points:
     values: array[float] = field(default_factory=lambda: array("d"))
 
     def add(self, step: int, milliseconds: int, value: float) -> None:
-        """OverflowError for a step that is no 64-bit integer."""
+        """Append a point; ValueError for a wrong time, OverflowError for a step over 64 bits."""
+        if not -(2**53) < milliseconds < 2**53:
+            raise ValueError("the time is out of range")
         self.steps.append(step)
         self.walls.append(milliseconds / 1000)
         self.values.append(value)
 
 
-class Store(Protocol):
+class Store(ABC):
     """Reads one store. What cannot be read, or is deleted, is named in `skipped`."""
 
-    bases: list[Path]  # artifacts may lie below these folders
-    skipped: list[tuple[str, str]]
-    notes: list[str]
+    def __init__(self, *bases: Path) -> None:
+        self.bases = list(bases)  # artifacts may lie below these folders
+        self.skipped: list[tuple[str, str]] = []
+        self.notes: list[str] = []
 
-    def experiments(self) -> list[Experiment]: ...
+    @abstractmethod
+    def experiments(self) -> list[Experiment]:
+        """Return the experiments that are not deleted."""
 
+    @abstractmethod
     def runs(self, experiment: Experiment) -> Iterator[Run]:
         """Yield the runs that are not deleted, without their metrics."""
-        ...
 
-    def metrics(self, run: Run) -> dict[str, Points]: ...
+    @abstractmethod
+    def metrics(self, run: Run) -> dict[str, Points]:
+        """Return the metrics of a run by name."""
 
-    def close(self) -> None: ...
+    @cached_property
+    def registered(self) -> dict[str, list[Registered]]:
+        """Versions in the model registry, by the run that they are from."""
+        versions = self._registered()
+        for own in versions.values():
+            own.sort(key=lambda known: (known.name, known.version))
+        return versions
+
+    @abstractmethod
+    def _registered(self) -> dict[str, list[Registered]]: ...
+
+    def _skip_orphans(self, models: dict[str, list[LoggedModel]]) -> None:
+        self.skipped += [
+            (model.id, "the run that logged this model is not in the store")
+            for waiting in models.values()
+            for model in waiting
+        ]
+
+    def close(self) -> None:  # noqa: B027 (a folder needs no closing)
+        """Close what the store holds open."""
 
 
 def typed(text: str) -> str | int | float | bool | None:
@@ -201,16 +232,13 @@ def _is_experiment(folder: Path) -> bool:
     return all(f"\n{key}:".encode() in b"\n" + text for key in _OF_AN_EXPERIMENT)
 
 
-class FileStore:
+class FileStore(Store):
     """One `mlruns` folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
         # A tracking server puts the artifacts beside what it knows of the runs.
-        self.bases = [folder, folder.parent / "mlartifacts"]
-        self.skipped: list[tuple[str, str]] = []
-        self.notes: list[str] = []
-        self._registry: dict[str, list[Registered]] | None = None
+        super().__init__(folder, folder.parent / "mlartifacts")
+        self.folder = folder
 
     def experiments(self) -> list[Experiment]:
         found = []
@@ -238,11 +266,7 @@ class FileStore:
                 continue
             if run is not None:
                 yield run
-        self.skipped += [
-            (model.id, "the run that logged this model is not in the store")
-            for waiting in models.values()
-            for model in waiting
-        ]
+        self._skip_orphans(models)
 
     def _run(
         self, folder: Path, experiment: Experiment, models: dict[str, list[LoggedModel]]
@@ -268,7 +292,7 @@ class FileStore:
             artifacts=_text(meta, "artifact_uri", "") or None,
             params=self._texts(folder / "params"),
             tags=tags,
-            registered=self._registered().get(folder.name, []),
+            registered=self.registered.get(folder.name, []),
         )
         run.models = [
             LoggedModel(model.id, model.name, steps.get(model.id), model.location, model.params)
@@ -310,9 +334,11 @@ class FileStore:
             try:
                 meta = _meta(folder)
                 model = LoggedModel(
-                    *(folder.name, _text(meta, "name", folder.name), None),
-                    _text(meta, "artifact_location", "") or None,
-                    self._texts(folder / "params"),
+                    id=folder.name,
+                    name=_text(meta, "name", folder.name),
+                    step=None,
+                    location=_text(meta, "artifact_location", "") or None,
+                    params=self._texts(folder / "params"),
                 )
             except DlvError as error:
                 self.skipped.append((folder.name, _reason(error)))
@@ -328,10 +354,7 @@ class FileStore:
         }
 
     def _registered(self) -> dict[str, list[Registered]]:
-        """Versions in the model registry by their run."""
-        if self._registry is not None:
-            return self._registry
-        self._registry = {}
+        versions: dict[str, list[Registered]] = {}
         for folder in _folders(self.folder / "models"):
             if not _is_file(folder / META):
                 continue
@@ -344,16 +367,10 @@ class FileStore:
                         continue
                     run = _text(_meta(below), "run_id", "")
                     named = tuple(sorted(a for a, text in aliases.items() if text == number[1]))
-                    made = Registered(name, int(number[1]), named)
-                    self._registry.setdefault(run, []).append(made)
+                    versions.setdefault(run, []).append(Registered(name, int(number[1]), named))
             except DlvError as error:
                 self.notes.append(f"the registered model {folder.name}: {_reason(error)}")
-        for versions in self._registry.values():
-            versions.sort(key=lambda known: (known.name, known.version))
-        return self._registry
-
-    def close(self) -> None:
-        pass
+        return versions
 
 
 def _reason(error: DlvError) -> str:
@@ -399,10 +416,7 @@ def _point(points: Points, line: bytes, where: str) -> None:
         if len(cells) not in (2, 3, 5):
             raise ValueError(f"{len(cells)} fields")
         step = int(cells[2]) if len(cells) > 2 else 0
-        milliseconds, value = int(cells[0]), float(cells[1])
-        if not -(2**53) < milliseconds < 2**53:
-            raise ValueError("the time is out of range")
-        points.add(step, milliseconds, value)
+        points.add(step, int(cells[0]), float(cells[1]))
     except (ValueError, OverflowError) as error:
         raise Damaged(f"{where} is no metric", why=str(error)[:200]) from error
 
@@ -486,3 +500,233 @@ def _whole(meta: dict[str, Any], key: str) -> int | None:
     except ValueError:
         return None
     return number if -(2**63) <= number < 2**63 else None
+
+
+MAGIC = b"SQLite format 3\0"
+_INFINITE = 1.7976931348623157e308  # as MLflow writes an infinite value
+_NAME = re.compile(r"[a-z][a-z_0-9]{0,60}")
+_WORK, _LEAST_WORK = 100_000, 20_000_000  # steps of SQLite's machine
+_SET = ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0", "query_only = ON")
+_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_TRANSACTION}
+
+Row = tuple[Any, ...]
+
+
+def is_database(path: Path) -> bool:
+    """Whether a file is an SQLite database."""
+    with Source(str(path)) as file:
+        return file.size >= 512 and bytes(file.read(0, len(MAGIC))) == MAGIC
+
+
+class DatabaseStore(Store):
+    """One `mlflow.db`, read-only: nothing but plain reads of plain tables is let through."""
+
+    def __init__(self, path: Path) -> None:
+        folder = path.parent
+        super().__init__(folder, folder / "mlruns", folder / "mlartifacts")
+        self.path = path
+        try:
+            self._db = sqlite3.connect(
+                f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10, isolation_level=None
+            )
+        except sqlite3.Error as error:
+            raise StorageError(f"cannot open {path.name}", why=str(error)) from error
+        try:
+            self._columns = self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self) -> dict[str, set[str]]:
+        """Tables by name, with their stored columns. A view could compute anything, so none is."""
+        self._db.text_factory = lambda data: data.decode("utf-8", "replace")
+        self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 4 * MOST_TEXT)
+        self._db.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+        for line in _SET:
+            self._rows(f"PRAGMA {line}")
+        self._rows("BEGIN")  # one state of the store, though a run may be writing to it
+        tables: dict[str, set[str]] = {}
+        for name, kind, statement in self._rows("SELECT name, type, sql FROM sqlite_master"):
+            plain = isinstance(statement, str) and "VIRTUAL" not in statement[:40].upper()
+            if kind == "table" and plain and isinstance(name, str) and _NAME.fullmatch(name):
+                rows = self._rows(f"PRAGMA table_xinfo({name})")
+                tables[name] = {row[1] for row in rows if row[6] == 0}
+        self._db.set_authorizer(_authorize)
+        for table, key in (("experiments", "experiment_id"), ("runs", "run_uuid")):
+            if key not in tables.get(table, ()):
+                raise UsageError(
+                    f"{self.path.name} is no MLflow store",
+                    why=f"it has no table `{table}` as MLflow makes it",
+                )
+        return tables
+
+    def _stream(self, statement: str, parameters: Sequence[Any] = ()) -> Generator[Row, None, None]:
+        # Pages that point at one another make a small file an endless table.
+        budget = iter(range((self.path.stat().st_size * 8 + _LEAST_WORK) // _WORK))
+        self._db.set_progress_handler(lambda: next(budget, None) is None, _WORK)
+        try:
+            yield from self._db.execute(statement, parameters)
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error):
+                raise Conflict(f"{self.path.name} is in use", why=str(error)) from error
+            if "interrupted" in str(error):
+                raise Damaged(f"{self.path.name} holds more than its size allows") from error
+            raise Damaged(f"{self.path.name} cannot be read", why=str(error)) from error
+        except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
+            raise Damaged(f"{self.path.name} is damaged", why=str(error)) from error
+
+    def _rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        with closing(self._stream(statement, parameters)) as rows:
+            found, size = [], 0
+            for row in itertools.islice(rows, MOST_ENTRIES + 1):
+                found.append(row)
+                size += sum(len(cell) for cell in row if isinstance(cell, (str, bytes)))
+                if size > MOST_TEXTS:
+                    raise UnsafeInput(f"{self.path.name} holds too much", why="too long texts")
+        if len(found) > MOST_ENTRIES:
+            raise UnsafeInput(f"{self.path.name} holds too much", why=f"over {MOST_ENTRIES} rows")
+        return found
+
+    def _select(self, table: str, columns: str, where: str = "", *given: Any) -> list[Row]:
+        """Rows in the order in which they were written; None for what this MLflow has not yet."""
+        statement = self._statement(table, columns, where)
+        return [] if statement is None else self._rows(statement, given)
+
+    def _statement(self, table: str, columns: str, where: str) -> str | None:
+        there = self._columns.get(table)
+        if there is None or (where and where not in there):
+            return None
+        names = ", ".join(f'"{c}"' if c in there else "NULL" for c in columns.split())
+        return f"SELECT {names} FROM {table}{f' WHERE {where} = ?' if where else ''} ORDER BY rowid"
+
+    def experiments(self) -> list[Experiment]:
+        rows = self._select("experiments", "experiment_id name artifact_location lifecycle_stage")
+        return [
+            Experiment(
+                _cell_text(key), _cell_text(name) or _cell_text(key), _cell_text(location) or None
+            )
+            for key, name, location, stage in rows
+            if _cell_text(stage) in ("", "active")
+        ]
+
+    def runs(self, experiment: Experiment) -> Iterator[Run]:
+        key = int(experiment.id) if experiment.id.isdecimal() else experiment.id
+        models = self._models(key)
+        rows = self._select(
+            "runs",
+            "run_uuid name status start_time end_time user_id artifact_uri lifecycle_stage",
+            "experiment_id",
+            key,
+        )
+        for run_id, name, status, start, end, user, artifacts, stage in rows:
+            if not isinstance(run_id, str) or not ID.fullmatch(run_id):
+                self.skipped.append((repr(run_id)[:100], "this is not the id of a run"))
+                continue
+            own = models.pop(run_id, [])
+            if _cell_text(stage) not in ("", "active"):
+                self.skipped.append((run_id, "it is deleted in MLflow"))
+                continue
+            tags = self._pairs("tags", "key value", "run_uuid", run_id)
+            yield Run(
+                id=run_id,
+                name=tags.get("mlflow.runName") or _cell_text(name),
+                experiment=experiment,
+                status=_cell_text(status),
+                start=_cell_whole(start),
+                end=_cell_whole(end),
+                user=tags.get("mlflow.user") or _cell_text(user),
+                artifacts=_cell_text(artifacts) or None,
+                params=self._pairs("params", "key value", "run_uuid", run_id),
+                tags=tags,
+                models=own,
+                registered=self.registered.get(run_id, []),
+            )
+        self._skip_orphans(models)
+
+    def _pairs(self, table: str, columns: str, where: str, value: str) -> dict[str, str]:
+        rows = self._select(table, columns, where, value)
+        return {_cell_text(key): _cell_text(value) for key, value in rows}
+
+    def metrics(self, run: Run) -> dict[str, Points]:
+        found: dict[str, Points] = {}
+        statement = self._statement("metrics", "key value timestamp step is_nan", "run_uuid")
+        if statement is None:
+            return found
+        with closing(self._stream(statement, (run.id,))) as rows:
+            for count, (key, *point) in enumerate(rows):
+                if count >= MOST_POINTS or len(found) > MOST_ENTRIES:
+                    raise UnsafeInput(f"the run has more than {MOST_POINTS} points")
+                _add_point(found.setdefault(_cell_text(key), Points()), _cell_text(key), *point)
+        return found
+
+    def _models(self, experiment: int | str) -> dict[str, list[LoggedModel]]:
+        """Models of MLflow 3 by the run that logged them, oldest first."""
+        found: dict[str, list[LoggedModel]] = {}
+        rows = self._select("inputs", "destination_id step", "destination_type", "MODEL_OUTPUT")
+        steps = {_cell_text(model): _cell_whole(step) for model, step in rows}
+        rows = self._select(
+            "logged_models",
+            "model_id name artifact_location source_run_id lifecycle_stage",
+            "experiment_id",
+            experiment,
+        )
+        for model, name, location, run, stage in rows:
+            if not isinstance(model, str) or not ID.fullmatch(model):
+                self.skipped.append((repr(model)[:100], "this is not the id of a model"))
+            elif _cell_text(stage) not in ("", "active"):
+                self.skipped.append((model, "this model is deleted in MLflow"))
+            else:
+                columns = "param_key param_value"
+                params = self._pairs("logged_model_params", columns, "model_id", model)
+                found.setdefault(_cell_text(run), []).append(
+                    LoggedModel(
+                        id=model,
+                        name=_cell_text(name) or model,
+                        step=steps.get(model),
+                        location=_cell_text(location) or None,
+                        params=params,
+                    )
+                )
+        return found
+
+    def _registered(self) -> dict[str, list[Registered]]:
+        versions: dict[str, list[Registered]] = {}
+        aliases: dict[tuple[str, int | None], list[str]] = {}
+        for name, version, alias in self._select("registered_model_aliases", "name version alias"):
+            key = (_cell_text(name), _cell_whole(version))
+            aliases.setdefault(key, []).append(_cell_text(alias))
+        for name, version, run in self._select("model_versions", "name version run_id"):
+            number = _cell_whole(version)
+            if number is not None:
+                named = tuple(sorted(aliases.get((_cell_text(name), number), ())))
+                made = Registered(_cell_text(name), number, named)
+                versions.setdefault(_cell_text(run), []).append(made)
+        return versions
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def _authorize(action: int, *_: str | None) -> int:
+    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
+
+
+def _add_point(points: Points, key: str, value: Any, time: Any, step: Any, nan: Any) -> None:
+    try:
+        number = math.nan if nan else float(value)
+        if abs(number) == _INFINITE:
+            number = math.copysign(math.inf, number)
+        points.add(int(step or 0), int(time), number)
+    except (TypeError, ValueError, OverflowError) as error:
+        why = f"a point of `{key[:100]}`: {error}"
+        raise Damaged("a metric of the store is none", why=why[:300]) from error
+
+
+def _cell_text(value: Any) -> str:
+    if isinstance(value, bytes):
+        raise Damaged("a text of the store is binary", why=repr(value[:40]))
+    return "" if value is None else str(value)
+
+
+def _cell_whole(value: Any) -> int | None:
+    return value if isinstance(value, int) else None
