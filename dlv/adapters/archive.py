@@ -89,8 +89,14 @@ def read_directory(file: Source) -> list[Entry]:
         offset, position = _check_local(file, record, name, limit)
         entries.append(
             Entry(
-                *(name, offset, record.size, record.compressed, record.method, record.crc),
-                *(record.header, record.row),
+                name=name,
+                offset=offset,
+                size=record.size,
+                compressed=record.compressed,
+                method=record.method,
+                crc=record.crc,
+                header=record.header,
+                row=record.row,
             )
         )
     if position != start:

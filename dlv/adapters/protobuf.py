@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
 
 from dlv.errors import Damaged, UnsafeInput
@@ -76,12 +77,12 @@ class Memory:
         return self.data[offset : offset + size]
 
 
+@dataclass
 class Budget:
     """The rest that one file may still take: fields and numbers, and bytes of memory."""
 
-    def __init__(self, fields: int, memory: int) -> None:
-        self.fields = fields
-        self.memory = memory
+    fields: int
+    memory: int
 
 
 def message(
@@ -359,15 +360,8 @@ class Schema:
 
 
 def _alone(span: Span, wire: int, value: int) -> Span:
-    if wire == VARINT:
-        raw = bytearray()
-        while value >= 0x80:
-            raw.append(value & 0x7F | 0x80)
-            value >>= 7
-        raw.append(value)
-        data = bytes(raw)
-    else:
-        data = value.to_bytes(4 if wire == FIXED32 else 8, "little")
+    width = 4 if wire == FIXED32 else 8
+    data = varint(value) if wire == VARINT else value.to_bytes(width, "little")
     return Span(Memory(data, span.file.name), span.budget, 0, len(data), span.depth)
 
 
@@ -624,11 +618,7 @@ class MessageWriter:
 
     def single(self, field: int, value: float) -> None:
         """32 bits; what is too large for them is infinite."""
-        try:
-            data = struct.pack("<f", value)
-        except OverflowError:
-            data = struct.pack("<f", float("inf") if value > 0 else float("-inf"))
-        self._append(varint(field << 3 | FIXED32) + data)
+        self._append(varint(field << 3 | FIXED32) + packed("f", value))
 
     def raw(self, field: int, data: bytes) -> None:
         self._append(self._head(field, len(data)) + data)
@@ -672,6 +662,14 @@ class MessageWriter:
         assert isinstance(last, bytearray)
         last += data
         self.size += len(data)
+
+
+def packed(code: str, value: float) -> bytes:
+    """A number in a format of `struct`, little-endian; infinite if it is too large for that."""
+    try:
+        return struct.pack(f"<{code}", value)
+    except OverflowError:
+        return struct.pack(f"<{code}", math.copysign(math.inf, value))
 
 
 def varint(value: int) -> bytes:

@@ -25,7 +25,6 @@ from dlv.adapters.aten.record import (
     Ref,
     Tagged,
     Unmatched,
-    Value,
     check,
     refs,
     rename_symbols,
@@ -315,12 +314,9 @@ class _Conversion:
                 return None
         return Match(found.op, attrs, found.inputs, found.params, found.variant)
 
-    def _value(self, name: str) -> Value | None:
-        return self.graph.values.get(name)
-
     def _recorded(self, name: str) -> Shape | None:
         """The shape of a value, a number being a scalar."""
-        value = self._value(name)
+        value = self.graph.values.get(name)
         if value is None:
             return None
         return () if value.dtype is None else value.shape

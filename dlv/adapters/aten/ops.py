@@ -116,29 +116,16 @@ def _embedding(call: Reading) -> Match:
     return Match("EMBED", {"rows": rows, "out": out}, (x,), {"weight": weight})
 
 
-def _batch_norm(call: Reading) -> Match:
-    x = call.data("input")
-    call.only(0)
-    statistics = call.slots(running_mean="running_mean", running_var="running_var")
-    return Match(
-        "NORM",
-        {"eps": call.number("eps", 1e-5), "momentum": call.number("momentum", 0.1), "axis": 1},
-        (x,),
-        {**call.slots(weight="weight", bias="bias"), **statistics},
-        "BATCH",
-    )
+def _norm_of_channels(variant: str) -> Rule:
+    def rule(call: Reading) -> Match:
+        x = call.data("input")
+        call.only(0)
+        attrs = {"eps": call.number("eps", 1e-5), "momentum": call.number("momentum", 0.1)}
+        statistics = {slot: slot for slot in ("running_mean", "running_var")}
+        params = call.slots(weight="weight", bias="bias", **statistics)
+        return Match("NORM", {**attrs, "axis": 1}, (x,), params, variant)
 
-
-def _instance_norm(call: Reading) -> Match:
-    x = call.data("input")
-    statistics = call.slots(running_mean="running_mean", running_var="running_var")
-    return Match(
-        "NORM",
-        {"eps": call.number("eps", 1e-5), "momentum": call.number("momentum", 0.1), "axis": 1},
-        (x,),
-        {**call.slots(weight="weight", bias="bias"), **statistics},
-        "INSTANCE",
-    )
+    return rule
 
 
 def _layer_norm(call: Reading) -> Match:
@@ -168,13 +155,11 @@ def _response_norm(call: Reading) -> Match:
     return Match("NORM", attrs, (call.data("self"),), variant="LRN")
 
 
-def _relu(call: Reading) -> Match:
-    x = call.data("self")
-    return Match("RELU", {"slope": 0.0}, (x,))
-
-
-def _leaky_relu(call: Reading) -> Match:
-    return Match("RELU", {"slope": call.number("negative_slope", 0.01)}, (call.data("self"),))
+def _relu(slope: float) -> Rule:
+    """A slope that the call does not name is the default."""
+    return lambda call: Match(
+        "RELU", {"slope": call.number("negative_slope", slope)}, (call.data("self"),)
+    )
 
 
 def _act(variant: str) -> Rule:
@@ -502,18 +487,18 @@ RULES: dict[str, Rule] = {
     "aten.mm.default": _product(None, "self", "mat2"),
     "aten.matmul.default": _product(None, "self", "other"),
     "aten.embedding.default": _embedding,
-    "aten.batch_norm.default": _batch_norm,
-    "aten._native_batch_norm_legit_no_training.default": _batch_norm,
-    "aten._native_batch_norm_legit_functional.default": _batch_norm,
-    "aten.instance_norm.default": _instance_norm,
+    "aten.batch_norm.default": _norm_of_channels("BATCH"),
+    "aten._native_batch_norm_legit_no_training.default": _norm_of_channels("BATCH"),
+    "aten._native_batch_norm_legit_functional.default": _norm_of_channels("BATCH"),
+    "aten.instance_norm.default": _norm_of_channels("INSTANCE"),
     "aten.layer_norm.default": _layer_norm,
     "aten.native_layer_norm.default": _layer_norm,
     "aten.rms_norm.default": _rms_norm,
     "aten._fused_rms_norm.default": _rms_norm,
     "aten.group_norm.default": _group_norm,
     RESPONSE_NORM: _response_norm,
-    "aten.relu.default": _relu,
-    "aten.leaky_relu.default": _leaky_relu,
+    "aten.relu.default": _relu(0.0),
+    "aten.leaky_relu.default": _relu(0.01),
     "aten.gelu.default": _gelu,
     "aten.silu.default": _act("SILU"),
     "aten.sigmoid.default": _act("SIGMOID"),

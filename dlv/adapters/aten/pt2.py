@@ -33,7 +33,7 @@ from dlv.adapters.aten.record import (
     place,
 )
 from dlv.adapters.checkpoint import Checkpoint, Tensor
-from dlv.adapters.source import Source
+from dlv.adapters.source import Source, opened
 from dlv.adapters.torch.tensors import DTYPES, Storages, View, add_skeleton
 from dlv.canonical import NON_FINITE, read_json
 from dlv.dtypes import ITEM_BYTES
@@ -402,12 +402,7 @@ _ITEMS = {here: (item_bytes, swap) for here, item_bytes, swap in DTYPES.values()
 
 def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protocol)
     """The tensors and the network of a saved program."""
-    file = Source(path)
-    try:
-        return _Program(file).checkpoint()
-    except BaseException:
-        file.close()
-        raise
+    return opened(path, lambda file: _Program(file).checkpoint())
 
 
 class _Program:
@@ -601,9 +596,7 @@ class _Program:
         return int(found)
 
 
-def restore(out: BinaryIO, skeleton: bytes, tensors: Sequence[Tensor]) -> None:
-    """Write the file of `skeleton` again; `tensors` in the order `open` gave them."""
-    splice.restore(out, skeleton, tensors)
+restore = splice.restore
 
 
 def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> None:  # noqa: ARG001

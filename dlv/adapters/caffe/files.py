@@ -23,7 +23,7 @@ from dlv.adapters.caffe.layers import translate
 from dlv.adapters.caffe.spec import MOST_FIELDS, Blob, Layer, read_net, read_spec
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.adapters.protobuf import Span, message, packed_bytes
-from dlv.adapters.source import Source
+from dlv.adapters.source import Source, opened
 from dlv.adapters.splice import Piece
 from dlv.errors import Damaged, UsageError
 from dlv.kinds import Raw
@@ -42,15 +42,7 @@ _BATCH_NORM = ("running_mean", "running_var")
 
 def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protocol)
     """A network with its weights, or, from a text, a network alone."""
-    file = Source(path)
-    try:
-        if not _CONTROL.search(file.read(0, min(file.size, _HEAD))):
-            file.close()
-            return _open_text(path)
-        return _open_weights(file)
-    except BaseException:
-        file.close()
-        raise
+    return opened(path, _open)
 
 
 restore = splice.restore
@@ -66,8 +58,11 @@ def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> 
     )
 
 
-def _open_text(path: str) -> Checkpoint:
-    net = prototxt.read(path)
+def _open(file: Source) -> Checkpoint:
+    if _CONTROL.search(file.read(0, min(file.size, _HEAD))):
+        return _open_weights(file)
+    file.close()
+    net = prototxt.read(file.path)
     spec = read_spec(net)
     network, notes = build(spec, translate)
     if any("blobs" in layer.body for layer in spec.every):

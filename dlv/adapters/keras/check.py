@@ -149,10 +149,8 @@ def _bare_layer(data: Any) -> dict[str, Any]:
     for key, value in config.items():
         if key.endswith(OF_TRAINING) or key == "activity_regularizer":
             continue
-        if key == "dtype" and kind != "InputLayer":
+        if key == "dtype" and (kind != "InputLayer" or isinstance(value, dict)):
             made[key] = policy(config)
-        elif key == "dtype":
-            made[key] = policy(config) if isinstance(value, dict) else _plain(value)
         elif key == "activation":
             made[key] = name_of(value) or "linear"
             if made[key] not in (*NAMES, "linear"):

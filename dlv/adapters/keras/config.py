@@ -151,21 +151,17 @@ def parse(data: bytes, label: str) -> dict[str, Any]:
     if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise UnsafeInput(f"{label} is too large", why=f"more than {MOST_VALUES} values")
     read_json(data, label, limit=MOST_BYTES, depth=MOST_DEPTH)
-    value = json.loads(data.decode("utf-8"), object_pairs_hook=_Unique(label))
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            raise UnsafeInput(f"{label} names a key twice")
+        return result
+
+    value = json.loads(data.decode("utf-8"), object_pairs_hook=unique)
     if not isinstance(value, dict):
         raise Damaged(f"{label} is no JSON object")
     return value
-
-
-class _Unique:
-    def __init__(self, label: str) -> None:
-        self.label = label
-
-    def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        result = dict(pairs)
-        if len(result) != len(pairs):
-            raise UnsafeInput(f"{self.label} names a key twice")
-        return result
 
 
 def read_model(data: Mapping[str, Any], label: str) -> Model | None:
@@ -221,19 +217,17 @@ class _Reader:
         build = config.get("build_input_shape") or self.config_of(data, "build_config").get(
             "input_shape"
         )
+        inputs = config.get("input_layers", [])
         return Model(
             kind,
             name,
             layers,
-            list(self.triples(config.get("input_layers", []), "input_layers")),
+            list(self.triples(inputs, "input_layers")),
             list(self.triples(config.get("output_layers", []), "output_layers")),
             _dims(build),
-            self.keys(config.get("input_layers")),
+            sorted(inputs) if isinstance(inputs, dict) else [],
             frozenset(config),
         ).settled()
-
-    def keys(self, inputs: Any) -> list[str]:
-        return sorted(inputs) if isinstance(inputs, dict) else []
 
     def config_of(self, data: Mapping[str, Any], key: str) -> dict[str, Any]:
         value = data.get(key)

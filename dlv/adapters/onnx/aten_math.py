@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dlv.adapters.onnx.graph import (
-    Dtype,
     Graph,
     Item,
     Rule,
     Rules,
+    Type,
     Value,
     arithmetic,
     category,
+    dtype_name,
     fractions,
     together,
 )
@@ -30,21 +31,16 @@ _FRACTIONS = {
     "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh",
     "reciprocal": "Reciprocal", "sigmoid": "Sigmoid", "tanh": "Tanh",
 }  # fmt: skip
-_SAME = {"neg": "Neg", "abs": "Abs", "sign": "Sign", "sgn": "Sign", "relu": "Relu"}
+_SAME = {
+    "neg": "Neg", "abs": "Abs", "sign": "Sign", "sgn": "Sign", "relu": "Relu",
+    "hardswish": "HardSwish", "selu": "Selu", "mish": "Mish",
+}  # fmt: skip
 _ROUNDING = {"floor": "Floor", "ceil": "Ceil", "round": "Round"}
 _COMPARISONS = {
     "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
 }  # fmt: skip
 
 _LARGEST = {"float16": 65504.0, "float32": 3.4028234663852886e38, "float64": 1.7976931348623157e308}
-
-
-def _fraction(kind: str) -> Rule:
-    return lambda g, x: g.op(kind, [fractions(g, x)])
-
-
-def _same(kind: str) -> Rule:
-    return lambda g, x: g.op(kind, [g.value(x)])
 
 
 def _round(kind: str) -> Rule:
@@ -55,21 +51,11 @@ def _round(kind: str) -> Rule:
     return rule
 
 
-def _compare(kind: str) -> Rule:
-    return lambda g, x, other: compare(g, kind, x, other)
-
-
 def compare(g: Graph, kind: str, x: Item, other: Item) -> Value:
     a, b = together(g, [x, other])
     if a.dtype == "bool" and kind != "Equal":
         a, b = g.cast(a, "int32"), g.cast(b, "int32")
     return g.binary(kind, a, b, "bool")
-
-
-MATH.update({name: _fraction(kind) for name, kind in _FRACTIONS.items()})
-MATH.update({name: _same(kind) for name, kind in _SAME.items()})
-MATH.update({name: _round(kind) for name, kind in _ROUNDING.items()})
-MATH.update({name: _compare(kind) for name, kind in _COMPARISONS.items()})
 
 
 def scaled(g: Graph, x: Item, factor: Item) -> Item:
@@ -80,44 +66,77 @@ def scaled(g: Graph, x: Item, factor: Item) -> Item:
     return arithmetic(g, "Mul", [x, factor])
 
 
-@MATH.enter("ne")
-def not_equal(g: Graph, x: Item, other: Item) -> Value:
-    return g.op("Not", [compare(g, "Equal", x, other)])
+def isnan(g: Graph, x: Item) -> Value:
+    return g.op("IsNaN", [fractions(g, x)], dtype="bool")
 
 
-@MATH.enter("rsqrt")
-def rsqrt(g: Graph, x: Item) -> Value:
-    return g.op("Reciprocal", [g.op("Sqrt", [fractions(g, x)])])
+def isinf(g: Graph, x: Item) -> Value:
+    return g.op("IsInf", [fractions(g, x)], dtype="bool")
+
+
+# What has no operator of its own, of a tensor of fractions.
+_WRITTEN_OUT: Mapping[str, Callable[[Graph, Value], Value]] = {
+    "rsqrt": lambda g, x: g.op("Reciprocal", [g.op("Sqrt", [x])]),
+    "exp2": lambda g, x: power(g, 2.0, x),
+    "expm1": lambda g, x: arithmetic(g, "Sub", [g.op("Exp", [x]), 1]),
+    "log1p": lambda g, x: g.op("Log", [arithmetic(g, "Add", [x, 1])]),
+    "log2": lambda g, x: arithmetic(g, "Div", [g.op("Log", [x]), math.log(2)]),
+    "log10": lambda g, x: arithmetic(g, "Div", [g.op("Log", [x]), math.log(10)]),
+    "silu": lambda g, x: g.op("Mul", [x, g.op("Sigmoid", [x])]),
+    "log_sigmoid": lambda g, x: g.op("Neg", [g.op("Softplus", [g.op("Neg", [x])])]),
+}
+
+
+def _of_fractions(write: Callable[[Graph, Value], Value]) -> Rule:
+    return lambda g, x: write(g, fractions(g, x))
+
+
+def _of_two(kind: str) -> Rule:
+    def rule(g: Graph, x: Item, other: Item) -> Value:
+        a, b = together(g, [x, other])
+        return g.binary(kind, a, b)
+
+    return rule
+
+
+def _operator(kind: str) -> Rule:
+    return lambda g, x: g.op(kind, [g.value(x)])
+
+
+def _fraction(kind: str) -> Rule:
+    return lambda g, x: g.op(kind, [fractions(g, x)])
+
+
+def _comparison(kind: str) -> Rule:
+    return lambda g, x, other: compare(g, kind, x, other)
+
+
+MATH.update({name: _fraction(kind) for name, kind in _FRACTIONS.items()})
+MATH.update({name: _operator(kind) for name, kind in _SAME.items()})
+MATH.update({name: _round(kind) for name, kind in _ROUNDING.items()})
+MATH.update({name: _comparison(kind) for name, kind in _COMPARISONS.items()})
+MATH.update({name: _of_fractions(write) for name, write in _WRITTEN_OUT.items()})
+MATH.update(dict.fromkeys(("maximum", "max.other", "fmax"), _of_two("Max")))
+MATH.update(dict.fromkeys(("minimum", "min.other", "fmin"), _of_two("Min")))
+MATH.update(
+    {
+        "isnan": isnan,
+        "isinf": isinf,
+        "ne": lambda g, x, other: g.op("Not", [compare(g, "Equal", x, other)]),
+        "log_sigmoid_forward": MATH["log_sigmoid"],
+        "mul": lambda g, x, other: arithmetic(g, "Mul", [x, other]),
+        "add": lambda g, x, other, alpha=1: arithmetic(g, "Add", [x, scaled(g, other, alpha)]),
+        "sub": lambda g, x, other, alpha=1: arithmetic(g, "Sub", [x, scaled(g, other, alpha)]),
+        "rsub": lambda g, x, other, alpha=1: arithmetic(g, "Sub", [other, scaled(g, x, alpha)]),
+        "logical_not": lambda g, x: g.op("Not", [g.value(x, "bool")]),
+    }
+)
+MATH["multiply"], MATH["subtract"] = MATH["mul"], MATH["sub"]
 
 
 @MATH.enter("square")
 def square(g: Graph, x: Item) -> Value:
     return arithmetic(g, "Mul", [x, x])
-
-
-@MATH.enter("exp2")
-def exp2(g: Graph, x: Item) -> Value:
-    return power(g, 2.0, fractions(g, x))
-
-
-@MATH.enter("expm1")
-def expm1(g: Graph, x: Item) -> Value:
-    return arithmetic(g, "Sub", [g.op("Exp", [fractions(g, x)]), 1])
-
-
-@MATH.enter("log1p")
-def log1p(g: Graph, x: Item) -> Value:
-    return g.op("Log", [arithmetic(g, "Add", [fractions(g, x), 1])])
-
-
-@MATH.enter("log2")
-def log2(g: Graph, x: Item) -> Value:
-    return arithmetic(g, "Div", [g.op("Log", [fractions(g, x)]), math.log(2)])
-
-
-@MATH.enter("log10")
-def log10(g: Graph, x: Item) -> Value:
-    return arithmetic(g, "Div", [g.op("Log", [fractions(g, x)]), math.log(10)])
 
 
 @MATH.enter("trunc", "fix")
@@ -126,16 +145,6 @@ def trunc(g: Graph, x: Item) -> Value:
     if category(value.dtype) < 2:
         return value
     return g.op("Mul", [g.op("Sign", [value]), g.op("Floor", [g.op("Abs", [value])])])
-
-
-@MATH.enter("isnan")
-def isnan(g: Graph, x: Item) -> Value:
-    return g.op("IsNaN", [fractions(g, x)], dtype="bool")
-
-
-@MATH.enter("isinf")
-def isinf(g: Graph, x: Item) -> Value:
-    return g.op("IsInf", [fractions(g, x)], dtype="bool")
 
 
 @MATH.enter("isfinite")
@@ -163,26 +172,6 @@ def nan_to_num(
     for found, number in wanted:
         value = g.where(found, g.constant(number, value.dtype), value)
     return value
-
-
-@MATH.enter("add")
-def add(g: Graph, x: Item, other: Item, alpha: Item = 1) -> Value:
-    return arithmetic(g, "Add", [x, scaled(g, other, alpha)])
-
-
-@MATH.enter("sub", "subtract")
-def sub(g: Graph, x: Item, other: Item, alpha: Item = 1) -> Value:
-    return arithmetic(g, "Sub", [x, scaled(g, other, alpha)])
-
-
-@MATH.enter("rsub")
-def rsub(g: Graph, x: Item, other: Item, alpha: Item = 1) -> Value:
-    return arithmetic(g, "Sub", [other, scaled(g, x, alpha)])
-
-
-@MATH.enter("mul", "multiply")
-def mul(g: Graph, x: Item, other: Item) -> Value:
-    return arithmetic(g, "Mul", [x, other])
 
 
 @MATH.enter("div", "true_divide", "divide")
@@ -236,18 +225,6 @@ def pow_(g: Graph, x: Item, exponent: Item) -> Value:
     return power(g, x, exponent)
 
 
-@MATH.enter("maximum", "max.other", "fmax")
-def maximum(g: Graph, x: Item, other: Item) -> Value:
-    a, b = together(g, [x, other])
-    return g.binary("Max", a, b)
-
-
-@MATH.enter("minimum", "min.other", "fmin")
-def minimum(g: Graph, x: Item, other: Item) -> Value:
-    a, b = together(g, [x, other])
-    return g.binary("Min", a, b)
-
-
 @MATH.enter("clamp", "clip")
 def clamp(g: Graph, x: Item, min: Item | None = None, max: Item | None = None) -> Value:  # noqa: A002
     given = [item for item in (x, min, max) if item is not None]
@@ -258,14 +235,9 @@ def clamp(g: Graph, x: Item, min: Item | None = None, max: Item | None = None) -
     return value if max is None else g.binary("Min", value, values.pop(0))
 
 
-@MATH.enter("clamp_min")
-def clamp_min(g: Graph, x: Item, min: Item) -> Value:  # noqa: A002
-    return clamp(g, x, min)
-
-
-@MATH.enter("clamp_max")
-def clamp_max(g: Graph, x: Item, max: Item) -> Value:  # noqa: A002
-    return clamp(g, x, None, max)
+MATH["relu6"] = lambda g, x: clamp(g, x, 0, 6)
+MATH["clamp_min"] = lambda g, x, min: clamp(g, x, min)  # noqa: A006
+MATH["clamp_max"] = lambda g, x, max: clamp(g, x, None, max)  # noqa: A006
 
 
 @MATH.enter("where")
@@ -321,11 +293,6 @@ for _word, _kind in _WORDS.items():
     MATH[f"bitwise_{_word}"] = MATH[f"__{_word}__"] = _bitwise(_kind)
 
 
-@MATH.enter("logical_not")
-def logical_not(g: Graph, x: Item) -> Value:
-    return g.op("Not", [g.value(x, "bool")])
-
-
 @MATH.enter("bitwise_not")
 def bitwise_not(g: Graph, x: Item) -> Value:
     value = g.value(x)
@@ -333,14 +300,14 @@ def bitwise_not(g: Graph, x: Item) -> Value:
 
 
 @MATH.enter("to", "_to_copy", "type_as", "to_dtype")
-def to(g: Graph, x: Item, *args: Any, dtype: Dtype | None = None) -> Value:
+def to(g: Graph, x: Item, *args: Any, dtype: Type | None = None) -> Value:
     value = g.value(x)
     for item in args:
-        if isinstance(item, Dtype):
+        if isinstance(item, Type):
             dtype = item
         elif isinstance(item, Value):
             return g.cast(value, item.dtype)
-    return converted(g, value, None if dtype is None else dtype.name)
+    return converted(g, value, dtype_name(dtype))
 
 
 def _identity(g: Graph, x: Item, *_: Any, **__: Any) -> Item:  # noqa: ARG001
@@ -372,17 +339,6 @@ def gelu(g: Graph, x: Item, approximate: str = "none") -> Value:
     return g.op("Gelu", [fractions(g, x)], {"approximate": approximate})
 
 
-@MATH.enter("silu")
-def silu(g: Graph, x: Item) -> Value:
-    value = fractions(g, x)
-    return g.op("Mul", [value, g.op("Sigmoid", [value])])
-
-
-@MATH.enter("hardswish")
-def hardswish(g: Graph, x: Item) -> Value:
-    return g.op("HardSwish", [g.value(x)])
-
-
 @MATH.enter("hardsigmoid")
 def hardsigmoid(g: Graph, x: Item) -> Value:
     return g.op("HardSigmoid", [g.value(x)], {"alpha": 1 / 6, "beta": 0.5})
@@ -400,26 +356,11 @@ def elu(
     return g.value(scaled(g, made, scale))
 
 
-@MATH.enter("selu")
-def selu(g: Graph, x: Item) -> Value:
-    return g.op("Selu", [g.value(x)])
-
-
 @MATH.enter("celu")
 def celu(g: Graph, x: Item, alpha: float = 1.0) -> Value:
     value = g.value(x)
     made = g.op("Celu", [g.cast(value, "float32")], {"alpha": float(alpha)})
     return g.cast(made, value.dtype)  # the operator is there for float32 alone
-
-
-@MATH.enter("mish")
-def mish(g: Graph, x: Item) -> Value:
-    return g.op("Mish", [g.value(x)])
-
-
-@MATH.enter("relu6")
-def relu6(g: Graph, x: Item) -> Value:
-    return clamp(g, x, 0, 6)
 
 
 @MATH.enter("hardtanh")
@@ -449,12 +390,6 @@ def softplus(g: Graph, x: Item, beta: float = 1, threshold: float = 20) -> Value
     made = arithmetic(g, "Div", [g.op("Softplus", [inner]), float(beta)])
     far = g.binary("Greater", inner, g.constant(threshold, inner.dtype), "bool")
     return g.where(far, value, made)
-
-
-@MATH.enter("log_sigmoid", "log_sigmoid_forward")
-def log_sigmoid(g: Graph, x: Item) -> Value:
-    value = fractions(g, x)
-    return g.op("Neg", [g.op("Softplus", [g.op("Neg", [value])])])
 
 
 @MATH.enter("glu")

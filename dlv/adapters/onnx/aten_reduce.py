@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dlv.adapters.onnx.aten_math import maximum
 from dlv.adapters.onnx.graph import (
-    Dtype,
     Graph,
     Item,
     Rule,
     Rules,
+    Type,
     Value,
     arithmetic,
     category,
@@ -37,49 +36,31 @@ def axes_of(dim: Axes) -> list[int] | None:
     return [dim] if isinstance(dim, int) else list(dim)
 
 
-def _cast(g: Graph, x: Item, dtype: Dtype | None) -> Value:
+def _cast(g: Graph, x: Item, dtype: Type | None) -> Value:
     return converted(g, g.value(x), dtype_name(dtype))
 
 
-@REDUCTIONS.enter("sum.default")
-def sum_all(g: Graph, x: Item, dtype: Dtype | None = None) -> Value:
-    return _total(g, "ReduceSum", x, None, False, dtype)
+def _total(kind: str) -> Rule:
+    def rule(
+        g: Graph, x: Item, dim: Axes = None, keepdim: bool = False, dtype: Type | None = None
+    ) -> Value:
+        return g.reduce(kind, _summable(g, x, dtype), axes_of(dim), keepdim)
+
+    return rule
 
 
-@REDUCTIONS.enter("prod.default")
-def prod_all(g: Graph, x: Item, dtype: Dtype | None = None) -> Value:
-    return _total(g, "ReduceProd", x, None, False, dtype)
-
-
-@REDUCTIONS.enter("sum")
-def sum_(
-    g: Graph, x: Item, dim: Axes = None, keepdim: bool = False, dtype: Dtype | None = None
-) -> Value:
-    return _total(g, "ReduceSum", x, dim, keepdim, dtype)
-
-
-@REDUCTIONS.enter("prod")
-def prod(
-    g: Graph, x: Item, dim: Axes = None, keepdim: bool = False, dtype: Dtype | None = None
-) -> Value:
-    return _total(g, "ReduceProd", x, dim, keepdim, dtype)
-
-
-def _total(g: Graph, kind: str, x: Item, dim: Axes, keepdim: bool, dtype: Dtype | None) -> Value:
+def _summable(g: Graph, x: Item, dtype: Type | None) -> Value:
+    """The tensor in the dtype that is asked for, else whole numbers with 64 bits."""
     value = _cast(g, x, dtype)
-    if dtype is None and category(value.dtype) < 2:
-        value = g.cast(value, "int64")
-    return g.reduce(kind, value, axes_of(dim), keepdim)
+    return g.cast(value, "int64") if dtype is None and category(value.dtype) < 2 else value
 
 
-@REDUCTIONS.enter("mean.default")
-def mean_all(g: Graph, x: Item, dtype: Dtype | None = None) -> Value:
-    return g.reduce("ReduceMean", _cast(g, x, dtype), None, False)
+REDUCTIONS["sum"], REDUCTIONS["prod"] = _total("ReduceSum"), _total("ReduceProd")
 
 
 @REDUCTIONS.enter("mean")
 def mean(
-    g: Graph, x: Item, dim: Axes = None, keepdim: bool = False, dtype: Dtype | None = None
+    g: Graph, x: Item, dim: Axes = None, keepdim: bool = False, dtype: Type | None = None
 ) -> Value:
     return g.reduce("ReduceMean", _cast(g, x, dtype), axes_of(dim), keepdim)
 
@@ -168,7 +149,9 @@ def moments(g: Graph, x: Item, dim: Axes, correction: float, keepdim: bool) -> t
         rest: Item = max(0.0, count - correction)
     else:
         less = g.cast(g.value(count), value.dtype)
-        rest = maximum(g, arithmetic(g, "Sub", [less, correction]), 0.0)
+        left = arithmetic(g, "Sub", [less, correction])
+        one, other = together(g, [left, 0.0])
+        rest = g.binary("Max", one, other)
     variance = g.binary("Div", squares, g.value(rest, value.dtype))
     plain = center if keepdim else g.reduce("ReduceMean", value, axes, False)
     return variance, plain
@@ -204,7 +187,7 @@ def norm(
     ord: Any = 2,  # noqa: A002
     dim: Axes = None,
     keepdim: bool = False,
-    dtype: Dtype | None = None,
+    dtype: Type | None = None,
     p: Any = None,
 ) -> Value:
     ord = 2 if ord is None else ord if p is None else p  # noqa: A001
@@ -223,11 +206,8 @@ def norm(
 
 
 @REDUCTIONS.enter("cumsum")
-def cumsum(g: Graph, x: Item, dim: int, dtype: Dtype | None = None) -> Value:
-    value = _cast(g, x, dtype)
-    if dtype is None and category(value.dtype) < 2:
-        value = g.cast(value, "int64")
-    return g.op("CumSum", [value, g.constant(dim, "int64")])
+def cumsum(g: Graph, x: Item, dim: int, dtype: Type | None = None) -> Value:
+    return g.op("CumSum", [_summable(g, x, dtype), g.constant(dim, "int64")])
 
 
 @REDUCTIONS.enter("topk")
@@ -274,7 +254,7 @@ def argsort(g: Graph, x: Item, dim: int = -1, descending: bool = False) -> Value
 
 def _softmax(kind: str) -> Rule:
     def rule(g: Graph, x: Item, dim: int, dtype: Any = None) -> Value:
-        given = dtype if isinstance(dtype, Dtype) else None
+        given = dtype if isinstance(dtype, Type) else None
         return g.op(kind, [fractions(g, _cast(g, x, given))], {"axis": dim})
 
     return rule

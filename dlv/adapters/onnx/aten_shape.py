@@ -8,11 +8,11 @@ from typing import Any
 
 from dlv.adapters.onnx.graph import (
     NARROW,
-    Dtype,
     Graph,
     Item,
     Rule,
     Rules,
+    Type,
     Value,
     arithmetic,
     dtype_name,
@@ -137,7 +137,7 @@ def narrow(g: Graph, x: Item, dim: int, start: int | Value, length: int | Value)
     return cut(g, g.value(x), dim, start, end)
 
 
-@SHAPES.enter("expand")
+@SHAPES.enter("expand", "broadcast_to")
 def expand_(g: Graph, x: Item, size: Lengths, implicit: bool = False) -> Value:  # noqa: ARG001
     return expand(g, g.value(x), size)
 
@@ -145,11 +145,6 @@ def expand_(g: Graph, x: Item, size: Lengths, implicit: bool = False) -> Value: 
 @SHAPES.enter("expand_as")
 def expand_as(g: Graph, x: Item, other: Item) -> Value:
     return expand(g, g.value(x), lengths_of(g, g.value(other)))
-
-
-@SHAPES.enter("broadcast_to")
-def broadcast_to(g: Graph, x: Item, size: Lengths) -> Value:
-    return expand(g, g.value(x), size)
 
 
 def _fixed(g: Graph, x: Value, dim: int) -> int:
@@ -408,12 +403,12 @@ def plain(name: str | None, default: str) -> str:
 
 
 @SHAPES.enter("arange.default")
-def arange_to(g: Graph, end: Item, dtype: Dtype | None = None) -> Value:
+def arange_to(g: Graph, end: Item, dtype: Type | None = None) -> Value:
     return arange(g, 0, end, 1, dtype)
 
 
 @SHAPES.enter("arange")
-def arange(g: Graph, start: Item, end: Item, step: Item = 1, dtype: Dtype | None = None) -> Value:
+def arange(g: Graph, start: Item, end: Item, step: Item = 1, dtype: Type | None = None) -> Value:
     items = (start, end, step)
     default = (
         "float32" if any(dtype_of(item) in ("float32", "float64") for item in items) else "int64"
@@ -431,43 +426,47 @@ def arange(g: Graph, start: Item, end: Item, step: Item = 1, dtype: Dtype | None
 
 
 @SHAPES.enter("linspace.default")
-def linspace(g: Graph, start: Item, end: Item, steps: int, dtype: Dtype | None = None) -> Value:
+def linspace(g: Graph, start: Item, end: Item, steps: int, dtype: Type | None = None) -> Value:
     wanted = plain(dtype_name(dtype), "float32")
-    places = arange(g, 0, steps, 1, Dtype("float64"))
+    places = arange(g, 0, steps, 1, Type("float64"))
     step = arithmetic(g, "Div", [arithmetic(g, "Sub", [end, start]), float(max(steps - 1, 1))])
     made = arithmetic(g, "Add", [arithmetic(g, "Mul", [places, g.cast(step, "float64")]), start])
     return g.cast(made, wanted)
 
 
 @SHAPES.enter("eye")
-def eye(g: Graph, n: int | Value, m: Any = None, dtype: Dtype | None = None) -> Value:
+def eye(g: Graph, n: int | Value, m: Any = None, dtype: Type | None = None) -> Value:
     columns = arange(g, 0, n if m is None else m)
     rows = g.unsqueeze(arange(g, 0, n), 1)
     return g.cast(g.binary("Equal", rows, columns, "bool"), plain(dtype_name(dtype), "float32"))
 
 
 @SHAPES.enter("full")
-def full(g: Graph, size: Lengths, fill_value: Item, dtype: Dtype | None = None) -> Value:
+def full(g: Graph, size: Lengths, fill_value: Item, dtype: Type | None = None) -> Value:
     return filled(g, size, fill_value, plain(dtype_name(dtype), dtype_of(fill_value)))
 
 
-def _constant_rule(const: int, like: bool) -> Rule:
-    def of_size(g: Graph, size: Lengths, dtype: Dtype | None = None) -> Value:
+def _constant_rules(const: int) -> tuple[Rule, Rule, Rule]:
+    """What writes a tensor of one number: of a size, like another one, of a size and its dtype."""
+
+    def of_size(g: Graph, size: Lengths, dtype: Type | None = None) -> Value:
         return filled(g, size, const, plain(dtype_name(dtype), "float32"))
 
-    def of_tensor(g: Graph, x: Item, dtype: Dtype | None = None) -> Value:
+    def of_tensor(g: Graph, x: Item, dtype: Type | None = None) -> Value:
         return full_like(g, x, const, dtype)
 
-    return of_tensor if like else of_size
+    def new(g: Graph, x: Item, size: Lengths, dtype: Type | None = None) -> Value:
+        return new_full(g, x, size, const, dtype)
+
+    return of_size, of_tensor, new
 
 
 for _name, _const in (("zeros", 0), ("ones", 1), ("empty", 0)):
-    SHAPES[_name] = _constant_rule(_const, False)
-    SHAPES[f"{_name}_like"] = _constant_rule(_const, True)
+    SHAPES[_name], SHAPES[f"{_name}_like"], SHAPES[f"new_{_name}"] = _constant_rules(_const)
 
 
 @SHAPES.enter("full_like")
-def full_like(g: Graph, x: Item, fill_value: Item, dtype: Dtype | None = None) -> Value:
+def full_like(g: Graph, x: Item, fill_value: Item, dtype: Type | None = None) -> Value:
     value = g.value(x)
     wanted = plain(dtype_name(dtype), value.dtype)
     return filled(g, lengths_of(g, value), fill_value, wanted)
@@ -475,23 +474,13 @@ def full_like(g: Graph, x: Item, fill_value: Item, dtype: Dtype | None = None) -
 
 @SHAPES.enter("new_full")
 def new_full(
-    g: Graph, x: Item, size: Lengths, fill_value: Item, dtype: Dtype | None = None
+    g: Graph, x: Item, size: Lengths, fill_value: Item, dtype: Type | None = None
 ) -> Value:
     return filled(g, size, fill_value, plain(dtype_name(dtype), dtype_of(x)))
 
 
-@SHAPES.enter("new_zeros", "new_empty")
-def new_zeros(g: Graph, x: Item, size: Lengths, dtype: Dtype | None = None) -> Value:
-    return new_full(g, x, size, 0, dtype)
-
-
-@SHAPES.enter("new_ones")
-def new_ones(g: Graph, x: Item, size: Lengths, dtype: Dtype | None = None) -> Value:
-    return new_full(g, x, size, 1, dtype)
-
-
 @SHAPES.enter("scalar_tensor")
-def scalar_tensor(g: Graph, s: Item, dtype: Dtype | None = None) -> Value:
+def scalar_tensor(g: Graph, s: Item, dtype: Type | None = None) -> Value:
     return converted(g, g.value(s), dtype_name(dtype) or "float32")
 
 

@@ -355,7 +355,7 @@ def dim_of(item: int | Value) -> Dim:
 
 @dataclass(frozen=True)
 class Type:
-    """A dtype as an attribute."""
+    """A dtype as an attribute of an operator or an argument of a call."""
 
     dtype: str
 
@@ -458,13 +458,6 @@ _MOST_DEPTH = 8
 Rule = Callable[..., Item | Sequence[Item]]
 
 
-@dataclass(frozen=True)
-class Dtype:
-    """A dtype given as an argument."""
-
-    name: str
-
-
 F = TypeVar("F", bound=Rule)
 
 
@@ -481,8 +474,8 @@ class Rules(dict[str, Rule]):
         return entered
 
 
-def dtype_name(dtype: Dtype | None) -> str | None:
-    return None if dtype is None else dtype.name
+def dtype_name(type_: Type | None) -> str | None:
+    return None if type_ is None else type_.dtype
 
 
 def dialect(node: Node) -> str | None:
@@ -490,7 +483,7 @@ def dialect(node: Node) -> str | None:
 
 
 def arguments(g: Graph, node: Node, inputs: Sequence[Item]) -> tuple[list[Any], dict[str, Any]]:
-    """Positional and named arguments: items, plain values, Dtypes, and lists of these."""
+    """Positional and named arguments: items, plain values, Types, and lists of these."""
     source = node.source or {}
     args, kwargs = source.get("args", []), source.get("kwargs", {})
     if not isinstance(args, list) or not isinstance(kwargs, Mapping):
@@ -516,7 +509,7 @@ def argument(g: Graph, node: Node, inputs: Sequence[Item], item: Any, depth: int
         if tag == "c":
             return float_of(value) if isinstance(value, str) and value in NON_FINITE else value
         if tag == "dtype":
-            return Dtype(str(value))
+            return Type(str(value))
         if tag in _IGNORED:
             return None
     raise UsageError(f"its source holds {str(item)[:60]}, which is no argument")

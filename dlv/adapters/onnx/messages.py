@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from dlv.adapters.onnx.tensors import RAW_TYPES
-from dlv.adapters.protobuf import MessageWriter, Stream
+from dlv.adapters.protobuf import MessageWriter, Stream, packed
 from dlv.dtypes import DTYPES, STRUCT_CODES
 from dlv.errors import UsageError
 from dlv.network.sizes import Shape
@@ -244,16 +244,9 @@ def elements(dtype: str, values: Iterable[float]) -> bytes:
     """Numbers as the little-endian elements of a tensor; what is too large is infinite."""
     code = STRUCT_CODES[dtype]
     if code in "efd":
-        return b"".join(_rounded(code, float(value)) for value in values)
+        return b"".join(packed(code, float(value)) for value in values)
     whole = [bool(value) if code == "?" else int(value) for value in values]
     try:
         return struct.pack(f"<{len(whole)}{code}", *whole)
     except struct.error as error:
         raise UsageError(f"a number does not fit into {dtype}", why=str(error)) from error
-
-
-def _rounded(code: str, value: float) -> bytes:
-    try:
-        return struct.pack(f"<{code}", value)
-    except OverflowError:
-        return struct.pack(f"<{code}", float("inf") if value > 0 else float("-inf"))

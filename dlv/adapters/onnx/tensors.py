@@ -33,11 +33,11 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class _Beside(Source):
     """A file that was opened step by step, no link followed."""
 
-    def __init__(self, folder: str, location: str, what: str) -> None:
+    def __init__(self, folder: str, location: str, owner: str) -> None:
         self.path = os.path.join(folder, location)
         self.name = location
         self._descriptor = -1
-        self._descriptor = _descend(folder, location, what)
+        self._descriptor = _descend(folder, location, owner)
         status = os.fstat(self._descriptor)
         problem = None
         if not stat.S_ISREG(status.st_mode):
@@ -46,7 +46,7 @@ class _Beside(Source):
             problem = "the file has a second name elsewhere (a hard link)"
         if problem:
             self.close()
-            raise _refused(what, location, problem)
+            raise _refused(owner, location, problem)
         self.size = status.st_size
 
 
@@ -94,17 +94,17 @@ class External:
         return file
 
 
-def _check_name(location: str, what: str) -> None:
+def _check_name(location: str, owner: str) -> None:
     parts = location.split("/")
     if not location or "\0" in location or len(location) > _MOST_LENGTH:
-        raise _refused(what, location, "this is no file name")
+        raise _refused(owner, location, "this is no file name")
     if location.startswith("/") or "\\" in location or location[1:2] == ":":
-        raise _refused(what, location, "the path is not relative to the model")
+        raise _refused(owner, location, "the path is not relative to the model")
     if ".." in parts or not parts[-1].strip("."):
-        raise _refused(what, location, "the path leads out of the model's folder")
+        raise _refused(owner, location, "the path leads out of the model's folder")
 
 
-def _descend(folder: str, location: str, what: str) -> int:
+def _descend(folder: str, location: str, owner: str) -> int:
     parts = [part for part in location.split("/") if part not in ("", ".")]
     try:
         here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -117,21 +117,21 @@ def _descend(folder: str, location: str, what: str) -> int:
             here = following
     except FileNotFoundError as error:
         raise NotFound(
-            f"{what} keeps weights in {location}, which is not there",
+            f"{owner} keeps weights in {location}, which is not there",
             why=error.strerror,
             hint="put the file beside the model, as it was exported",
         ) from error
     except OSError as error:
         # ELOOP and ENOTDIR: a link, or a file on the way.
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise _refused(what, location, "it is, or lies behind, a symbolic link") from error
+            raise _refused(owner, location, "it is, or lies behind, a symbolic link") from error
         raise StorageError(f"cannot read {location}", why=error.strerror) from error
     return here
 
 
-def _refused(what: str, location: str, why: str) -> UnsafeInput:
+def _refused(owner: str, location: str, why: str) -> UnsafeInput:
     return UnsafeInput(
-        f"{what} wants its weights from {location[:200]!r}",
+        f"{owner} wants its weights from {location[:200]!r}",
         why=why,
         hint="weights of a model lie in plain files in its own folder",
     )
@@ -297,15 +297,19 @@ def _shape(dims: list[int], bits: int, label: str) -> tuple[int, ...]:
 
 
 def _take_raw(stored: Stored, span: Span) -> None:
-    if span.size != stored.nbytes:
-        raise Damaged(
-            f"{stored.label} has a wrong length",
-            why=f"{span.size} bytes, {stored.dtype} {list(stored.shape)} takes {stored.nbytes}",
-        )
+    _check_length(stored, span.size)
     file, offset, size = span.file, span.offset, span.size
     stored.place = offset
     stored.read = lambda: file.read(offset, size)
     stored.part = lambda start, count: file.read(offset + start, count)
+
+
+def _check_length(stored: Stored, size: int) -> None:
+    if size != stored.nbytes:
+        raise Damaged(
+            f"{stored.label} has a wrong length",
+            why=f"{size} bytes, {stored.dtype} {list(stored.shape)} takes {stored.nbytes}",
+        )
 
 
 def _take_typed(stored: Stored, spans: list[Span], home: str, bits: int) -> None:
@@ -335,11 +339,7 @@ def _take_external(stored: Stored, entries: list[Span], external: External) -> N
         given[key] = entry["value"] or ""
     location, offset = given.get("location", ""), _count(given, "offset", 0, stored.label)
     length = _count(given, "length", stored.nbytes, stored.label)
-    if length != stored.nbytes:
-        raise Damaged(
-            f"{stored.label} has a wrong length",
-            why=f"{length} bytes, {stored.dtype} {list(stored.shape)} takes {stored.nbytes}",
-        )
+    _check_length(stored, length)
     external.check(location, offset, length)
     stored.place = location, offset
     stored.read = lambda: external.read(location, offset, length)

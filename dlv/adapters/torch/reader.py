@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from dlv.adapters import splice
 from dlv.adapters.archive import STORED, Entry, read_directory
 from dlv.adapters.checkpoint import Checkpoint, Tensor
-from dlv.adapters.source import Source
+from dlv.adapters.source import Source, opened
 from dlv.adapters.torch.pickles import MOST_BYTES, Call, Global, Mapping, load
 from dlv.adapters.torch.tensors import DTYPES, STORAGES, Storages, View, add_skeleton, is_tensor
 from dlv.canonical import dumps, number
@@ -338,12 +338,7 @@ def open(path: str, optimizer: str = "keep") -> Checkpoint:  # noqa: A001 (the A
     """The tensors of a torch file; `optimizer="drop"` leaves those of optimizers out."""
     if optimizer not in ("keep", "drop"):
         raise UsageError(f"optimizer is keep or drop, not {optimizer!r}")
-    file = Source(path)
-    try:
-        return _open(file, drop=optimizer == "drop")
-    except BaseException:
-        file.close()
-        raise
+    return opened(path, partial(_open, drop=optimizer == "drop"))
 
 
 def _open(file: Source, *, drop: bool) -> Checkpoint:
@@ -477,9 +472,7 @@ def _has_checksums(file: Source, entries: dict[str, Entry], data: bytes) -> bool
     return right
 
 
-def restore(out: BinaryIO, skeleton: bytes, tensors: Sequence[Tensor]) -> None:
-    """Write the file of `skeleton` again; `tensors` in the order `open` gave them."""
-    splice.restore(out, skeleton, tensors)
+restore = splice.restore
 
 
 _PREFIX = "archive"

@@ -12,9 +12,9 @@ from dlv.adapters.onnx.call import Call, Reader
 from dlv.adapters.onnx.graph import (
     FLOATS,
     NARROW,
-    Dtype,
     Graph,
     Item,
+    Type,
     Value,
     Writer,
     arguments,
@@ -317,15 +317,16 @@ def write_reshape(g: Graph, node: Node, inputs: Sequence[Item]) -> Item | Sequen
         return inputs[0]  # the port was looked up already
     if kind == "size":
         return g.length(g.value(inputs[0]), node.attrs["axis"])
-    return _KINDS[kind](g, node, g.value(inputs[0]), inputs)
-
-
-def _view(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:
-    return g.reshape(x, written_lengths(g, node, inputs, 1))
-
-
-def _flatten(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:  # noqa: ARG001
-    return flatten(g, x, node.attrs["start"], node.attrs["end"])
+    x, attrs = g.value(inputs[0]), node.attrs
+    if kind in ("view", "reshape"):
+        return g.reshape(x, written_lengths(g, node, inputs, 1))
+    if kind == "expand":
+        return expand(g, x, written_lengths(g, node, inputs, 1))
+    if kind == "select":
+        return select(g, x, attrs["axis"], inputs[1] if len(inputs) > 1 else attrs["index"])
+    if kind == "slice":
+        return _slice(g, node, x, inputs)
+    return _KINDS[kind](g, x, attrs)
 
 
 def flatten(g: Graph, x: Value, start: int, end: int) -> Value:
@@ -344,10 +345,6 @@ def flatten(g: Graph, x: Value, start: int, end: int) -> Value:
     return g.reshape(x, [*kept[:start], -1, *kept[start:]])
 
 
-def _transpose(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:  # noqa: ARG001
-    return swap(g, x, *node.attrs["axes"])
-
-
 def swap(g: Graph, x: Value, first: int, second: int) -> Value:
     order = list(range(x.rank))
     a, b = axis_of(first, x.rank, "axis"), axis_of(second, x.rank, "axis")
@@ -355,12 +352,8 @@ def swap(g: Graph, x: Value, first: int, second: int) -> Value:
     return g.transpose(x, order)
 
 
-def _permute(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:  # noqa: ARG001
-    return g.transpose(x, [axis_of(axis, x.rank, "axis") for axis in node.attrs["axes"]])
-
-
-def _squeeze(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:  # noqa: ARG001
-    return squeeze(g, x, node.attrs["axis"])
+def permute(g: Graph, x: Value, axes: Sequence[int]) -> Value:
+    return g.transpose(x, [axis_of(axis, x.rank, "axis") for axis in axes])
 
 
 def squeeze(g: Graph, x: Value, axes: Sequence[int] | None) -> Value:
@@ -369,17 +362,6 @@ def squeeze(g: Graph, x: Value, axes: Sequence[int] | None) -> Value:
     named = range(rank) if axes is None else [axis_of(axis, rank, "axis") for axis in axes]
     gone = [axis for axis in named if (x.shape or ())[axis] == 1]
     return g.squeeze(x, *gone) if gone else x
-
-
-def _unsqueeze(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:  # noqa: ARG001
-    return g.unsqueeze(x, node.attrs["axis"])
-
-
-def _select(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:
-    index: Item = node.attrs["index"]
-    if len(inputs) > 1:
-        index = inputs[1]
-    return select(g, x, node.attrs["axis"], index)
 
 
 def select(g: Graph, x: Value, axis: int, index: Item) -> Value:
@@ -409,10 +391,6 @@ def cut(
     return g.slice(x, axis, begin, LAST if end is None else checked_length(end), step)
 
 
-def _expand(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:
-    return expand(g, x, written_lengths(g, node, inputs, 1))
-
-
 def expand(g: Graph, x: Value, lengths: Sequence[int | Value]) -> Value:
     """Broadcast to these lengths; -1 leaves an axis as it is."""
     have = x.shape
@@ -430,10 +408,6 @@ def expand(g: Graph, x: Value, lengths: Sequence[int | Value]) -> Value:
     return g.op("Expand", [x, g.vector(wanted)], shape=tuple(shape))
 
 
-def _split(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> list[Value]:  # noqa: ARG001
-    return split(g, x, node.attrs["axis"], node.attrs["sizes"])
-
-
 def split(g: Graph, x: Value, axis: int, lengths: Sequence[int]) -> list[Value]:
     axis = axis_of(axis, x.rank, "axis")
     if len(lengths) > MOST_PIECES:
@@ -441,14 +415,6 @@ def split(g: Graph, x: Value, axis: int, lengths: Sequence[int]) -> list[Value]:
     shape = x.shape or ()
     pieces = [(x.dtype, (*shape[:axis], length, *shape[axis + 1 :])) for length in lengths]
     return g.ops("Split", [x, g.ints(*lengths)], pieces, {"axis": axis})
-
-
-def _same(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:  # noqa: ARG001
-    return x
-
-
-def _to(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:  # noqa: ARG001
-    return converted(g, x, node.attrs["dtype"])
 
 
 def converted(g: Graph, x: Value, dtype: str | None) -> Value:
@@ -460,20 +426,16 @@ def converted(g: Graph, x: Value, dtype: str | None) -> Value:
     return g.cast(x, "float32" if dtype in NARROW else dtype)
 
 
-_KINDS: Mapping[str, Callable[[Graph, Node, Value, Sequence[Item]], Value | list[Value]]] = {
-    "flatten": _flatten,
-    "view": _view,
-    "reshape": _view,
-    "transpose": _transpose,
-    "permute": _permute,
-    "squeeze": _squeeze,
-    "unsqueeze": _unsqueeze,
-    "select": _select,
-    "slice": _slice,
-    "expand": _expand,
-    "split": _split,
-    "contiguous": _same,
-    "to": _to,
+# Kinds that take nothing but the tensor and their attributes.
+_KINDS: Mapping[str, Callable[[Graph, Value, Mapping[str, Any]], Value | list[Value]]] = {
+    "flatten": lambda g, x, attrs: flatten(g, x, attrs["start"], attrs["end"]),
+    "transpose": lambda g, x, attrs: swap(g, x, *attrs["axes"]),
+    "permute": lambda g, x, attrs: permute(g, x, attrs["axes"]),
+    "squeeze": lambda g, x, attrs: squeeze(g, x, attrs["axis"]),
+    "unsqueeze": lambda g, x, attrs: g.unsqueeze(x, attrs["axis"]),
+    "split": lambda g, x, attrs: split(g, x, attrs["axis"], attrs["sizes"]),
+    "contiguous": lambda g, x, attrs: x,  # noqa: ARG005
+    "to": lambda g, x, attrs: converted(g, x, attrs["dtype"]),
 }
 
 
@@ -482,7 +444,7 @@ def _fill(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
     if dialect(node) == "aten":
         _, kwargs = arguments(g, node, inputs)
         given = kwargs.get("dtype")
-        dtype = given.name if isinstance(given, Dtype) else dtype
+        dtype = given.dtype if isinstance(given, Type) else dtype
     return filled(g, written_lengths(g, node, inputs, 0), node.attrs["const"], dtype)
 
 
