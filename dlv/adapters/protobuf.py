@@ -499,7 +499,7 @@ class Message:
         """Return the fields of the message that no reader has requested."""
         return [name for name in self.fields if name not in self.asked]
 
-    def at(self, name: str | None = None, index: int = 0) -> str:
+    def place(self, name: str | None = None, index: int = 0) -> str:
         """The place of a field, or of the message, as messages to the user begin."""
         line = self.lines[name][index] if name in self.lines else self.line
         return f"{self.file}, line {line}" if line else self.file
@@ -507,11 +507,11 @@ class Message:
     def wrong(self, name: str, wanted: str, index: int = 0) -> Damaged:
         value = self.fields[name][index]
         shown = "a message" if isinstance(value, Message) else repr(value)[:60]
-        return Damaged(f"{self.at(name, index)}: {name} is {shown}", why=f"it takes {wanted}")
+        return Damaged(f"{self.place(name, index)}: {name} is {shown}", why=f"it takes {wanted}")
 
     def _single(self, name: str, values: Sequence[T], default: T) -> T:
         if len(values) > 1:
-            raise Damaged(f"{self.at(name, 1)}: {name} is there twice", why="it takes one value")
+            raise Damaged(f"{self.place(name, 1)}: {name} is there twice", why="it takes one value")
         return values[0] if values else default
 
     def messages(self, name: str) -> list[Message]:

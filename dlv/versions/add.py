@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dlv.disk.durable as durable
 import dlv.disk.paths as paths
 from dlv.adapters import checkpoint, exported, registry
-from dlv.adapters import detect as steps
+from dlv.adapters.detect import step_of
 from dlv.canonical import dumps, float_of, hash_bytes
 from dlv.disk.ignore import walk
 from dlv.disk.user_files import is_part
@@ -371,7 +371,7 @@ def _check_weights(
             }
         if not _holds(opened, path, name, format_, request, added):
             options["network"] = False
-        step = steps.step_of(name) if request.step is None else request.step
+        step = step_of(name) if request.step is None else request.step
         return opened.step if step is None else step
     finally:
         opened.close()

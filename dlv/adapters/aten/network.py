@@ -15,6 +15,7 @@ from dlv.adapters.aten.record import (
     BUFFER,
     CONSTANT,
     INPUT,
+    RESPONSE_NORM,
     STATE,
     Argument,
     Call,
@@ -26,10 +27,11 @@ from dlv.adapters.aten.record import (
     Tagged,
     Unmatched,
     check,
+    join,
     refs,
     rename_symbols,
+    unfold,
 )
-from dlv.adapters.aten.rewrite import RESPONSE_NORM, join, unfold
 from dlv.adapters.checkpoint import Tensor
 from dlv.canonical import number
 from dlv.network.fields import FieldError

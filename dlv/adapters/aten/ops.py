@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from dlv.adapters.aten.record import Match, Reading, Ref, Tagged, Unmatched
-from dlv.adapters.aten.rewrite import RESPONSE_NORM
+from dlv.adapters.aten.record import RESPONSE_NORM, Match, Reading, Ref, Tagged, Unmatched
 
 Rule = Callable[[Reading], Match]
 

@@ -10,11 +10,9 @@ import contextlib
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, BinaryIO
 
 from dlv.adapters import archive, splice
-from dlv.adapters import splice as strided
 from dlv.adapters.archive import STORED, Entry
 from dlv.adapters.aten.network import convert
 from dlv.adapters.aten.record import (
@@ -394,8 +392,6 @@ SUFFIX = ".pt2"
 
 MOST_JSON_BYTES = 48 << 20
 _MOST_DEPTH = 48
-_MOST_REPEATS = 16  # bytes read by all tensors together, in file sizes
-_FREE_BYTES = 64 << 20
 _LARGEST = 1 << 62
 _ITEMS = {here: (item_bytes, swap) for here, item_bytes, swap in DTYPES.values()}
 
@@ -415,7 +411,6 @@ class _Program:
         if order not in (b"little", b"big"):
             raise Damaged(f"{file.name} has an unknown byte order", why=repr(order[:20]))
         self.storages = Storages(file, {}, big=order == b"big", verify=True)
-        self.total = 0
 
     def _content(self) -> dict[str, Entry]:
         """Entries by name, without the folder that is around all of them."""
@@ -496,31 +491,27 @@ class _Program:
         except ValueError as error:  # what canonical JSON does not take
             raise Damaged(f"{self.file.name} is damaged", why=str(error)) from error
 
-    def _state(self, model: str, graph: Graph, found: Checkpoint) -> list[View]:
+    def _state(self, model: str, graph: Graph, checkpoint: Checkpoint) -> list[View]:
         """The tensors that state_dict names."""
         views: list[View] = []
-        first: dict[tuple[object, ...], str] = {}
         ties: dict[str, str] = {}
         state = {}
         for name, meta in self._config("weights", model).items():
             view = self._view("weights", name, meta)
-            tied = first.setdefault(view.identity, name) if view.nbytes else name
-            if tied != name:
+            tied = self.storages.tied(view, name)
+            if tied is not None:
                 ties[name] = tied
-            else:
-                self._count(view, name)
             role = "weight" if meta.get("is_param") is True else "buffer"
-            tensor = self._tensor(name, view, role, None if tied == name else tied)
             state[name] = (view.dtype, view.shape)
             views.append(view)
-            found.tensors.append(tensor)
+            checkpoint.tensors.append(self.storages.tensor(view, name, role, tied))
         graph.state, graph.ties = state, ties
         for placeholder in graph.placeholders:
             if placeholder.kind in ("parameter", "buffer") and placeholder.target not in state:
                 raise Damaged(f"{self.file.name} lacks the tensor {placeholder.target}")
         return views
 
-    def _constants(self, model: str, graph: Graph, found: Checkpoint) -> dict[str, Tensor]:
+    def _constants(self, model: str, graph: Graph, checkpoint: Checkpoint) -> dict[str, Tensor]:
         wanted = {p.target for p in graph.placeholders if p.kind == CONSTANT}
         result = {}
         config = self._config("constants", model)
@@ -528,11 +519,11 @@ class _Program:
             if name not in config:
                 raise Damaged(f"{self.file.name} lacks the constant {name}")
             view = self._view("constants", name, config[name])
-            self._count(view, name)
-            result[name] = self._tensor(name, view, "buffer", None)
+            self.storages.count(view, name)
+            result[name] = self.storages.tensor(view, name, "buffer")
         others = len(config) - len(result)
         if others:
-            found.notes.append(f"{others} constants that no call uses are left out")
+            checkpoint.notes.append(f"{others} constants that no call uses are left out")
         return result
 
     def _config(self, kind: str, model: str) -> dict[str, Any]:
@@ -541,18 +532,6 @@ class _Program:
         for each in config:
             name_in(each)
         return config
-
-    def _count(self, view: View, name: str) -> None:
-        self.total += view.nbytes
-        if self.total > _MOST_REPEATS * self.file.size + _FREE_BYTES:
-            raise UnsafeInput(
-                f"the tensors of {self.file.name} are far larger than the file",
-                why=f"{self.total} bytes up to {name!r}, {self.file.size} in the file",
-            )
-
-    def _tensor(self, name: str, view: View, role: str, tied: str | None) -> Tensor:
-        read, part = partial(self.storages.read, view), self.storages.part(view)
-        return Tensor(name, view.dtype, view.shape, view.nbytes, read, role, tied, part)
 
     def _view(self, kind: str, name: str, meta: Any) -> View:
         """A tensor as a window on the storage that holds it."""
@@ -569,19 +548,19 @@ class _Program:
             raise UnsafeInput(
                 f"{entry.name} in {self.file.name} is compressed", why="torch stores plain bytes"
             )
-        what = entry_of(meta, "tensor_meta", dict)
-        dtype = dtype_of(what.get("dtype"))
+        described = entry_of(meta, "tensor_meta", dict)
+        dtype = dtype_of(described.get("dtype"))
         if dtype not in _ITEMS or (dtype not in ITEM_BYTES and not dtype.startswith("raw:")):
             raise UsageError(f"tensor {name!r} has the dtype {dtype}", why="dlv knows no such")
-        if what.get("layout", 7) != 7:
+        if described.get("layout", 7) != 7:
             raise UsageError(f"tensor {name!r} is not dense", why="dlv stores dense tensors")
-        shape = tuple(self._length(size, name) for size in entry_of(what, "sizes", list))
-        strides = tuple(self._length(step, name) for step in entry_of(what, "strides", list))
-        offset = self._length(entry_of(what, "storage_offset", dict), name)
+        shape = tuple(self._length(size, name) for size in entry_of(described, "sizes", list))
+        strides = tuple(self._length(step, name) for step in entry_of(described, "strides", list))
+        offset = self._length(entry_of(described, "storage_offset", dict), name)
         size, swap = _ITEMS[dtype]
         if len(shape) != len(strides) or len(shape) > 64 or math.prod(shape) * size >= _LARGEST:
             raise UnsafeInput(f"tensor {name!r} has an impossible shape", why=str(shape)[:80])
-        needed = strided.extent(shape, strides)
+        needed = splice.extent(shape, strides)
         if needed and (offset + needed) * size > entry.size:
             raise UnsafeInput(
                 f"tensor {name!r} does not fit its storage",

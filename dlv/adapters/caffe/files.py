@@ -206,15 +206,9 @@ def _tie(network: Network, tensors: list[Tensor], notes: list[str]) -> Network:
     for name, kept in network.aliases.items():
         if name in place and kept in place:
             first, second = tensors[place[kept]], tensors[place[name]]
-            if place[kept] > place[name] or not _equal(first, second):
+            if place[kept] > place[name] or first.content_hash() != second.content_hash():
                 notes.append(f"{name} is shared with {kept}, but holds other numbers")
                 continue
             tensors[place[name]] = replace(second, tied=kept)
         aliases[name] = kept
     return replace(network, aliases=aliases)
-
-
-def _equal(first: Tensor, second: Tensor) -> bool:
-    if (first.dtype, first.shape) != (second.dtype, second.shape):
-        return False
-    return all(a == b for a, b in zip(first.parts(), second.parts(), strict=True))

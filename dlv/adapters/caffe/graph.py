@@ -27,7 +27,12 @@ _NOT_KEPT = {"transform_param", "loss_param", "param"}
 
 
 class Builder:
-    """What has been built so far. `batch` is how many examples the file itself speaks of."""
+    """What has been built so far; nodes are called after `layer`, the one at work.
+
+    `batch` is how many examples the file itself speaks of.
+    """
+
+    layer: Layer
 
     def __init__(self, batch: int | None) -> None:
         self.batch = batch
@@ -53,12 +58,11 @@ class Builder:
 
     def add(
         self,
-        layer: Layer,
         op: str,
-        variant: str | None,
         inputs: Sequence[Port],
         attrs: Mapping[str, Any] | None = None,
         *,
+        variant: str | None = None,
         params: Mapping[str, str] | None = None,
         part: str = "",
     ) -> Port:
@@ -67,17 +71,17 @@ class Builder:
         try:
             settled = complete(op, variant, attrs or {}, params=params)
         except FieldError as error:
-            raise Damaged(f"{layer.where()}: {error.message}", why=error.why) from error
-        return self._place(layer, Node("", op, variant, settled, tuple(inputs), params), part)
+            raise Damaged(f"{self.layer.where()}: {error.message}", why=error.why) from error
+        return self._place(Node("", op, variant, settled, tuple(inputs), params), part)
 
     def raw(
         self,
-        layer: Layer,
         inputs: Sequence[Port],
         shape: Shape | None = None,
         params: Mapping[str, str] | None = None,
     ) -> list[Port]:
         """A layer outside the vocabulary: what it is, with its parameters, and its outputs."""
+        layer = self.layer
         if params is None:
             params = {layer.slot(i): layer.tensor(layer.slot(i)) for i in range(len(layer.blobs))}
         source = {
@@ -88,17 +92,18 @@ class Builder:
             "kwargs": _keywords(layer.body),
         }
         node = Node("", "OP", "raw", {}, tuple(inputs), dict(params), source, shape)
-        whole = self._place(layer, node, "")
+        whole = self._place(node)
         if len(layer.tops) < 2:
             return [whole]
         ports = []
         for index in range(len(layer.tops)):
             attrs = {"kind": "getitem", "index": index}
-            ports.append(self.add(layer, "RESHAPE", None, [whole], attrs, part=f"top{index}"))
+            ports.append(self.add("RESHAPE", [whole], attrs, part=f"top{index}"))
             self.shapes[ports[-1]] = shape if not index else None
         return ports
 
-    def _place(self, layer: Layer, node: Node, part: str) -> Port:
+    def _place(self, node: Node, part: str = "") -> Port:
+        layer = self.layer
         name = self.names.take(f"{layer.name}.{part}" if part else layer.name)
         node = Node(name, *(getattr(node, field) for field in _FIELDS))
         for rule, message in attribute_faults(node):
@@ -110,17 +115,17 @@ class Builder:
             # What does not fit is told, with all the rest, where networks are verified.
             shapes = (None,)
         for port, shape in enumerate(shapes):
-            self._check(layer, shape)
+            self._check(shape)
             self.shapes[(name, port)] = shape
         return name, 0
 
-    def _check(self, layer: Layer, shape: Shape | None) -> None:
+    def _check(self, shape: Shape | None) -> None:
         elements = 1
         for side in shape or ():
             elements *= max(side, 1) if isinstance(side, int) else 1
         if elements > MOST_ELEMENTS:
             raise UnsafeInput(
-                f"{layer.where()}: its output is too large",
+                f"{self.layer.where()}: its output is too large",
                 why=f"{elements} elements, Caffe's own limit is {MOST_ELEMENTS}",
             )
 

@@ -62,22 +62,29 @@ class Held:
         return self._array[start:stop]
 
 
-class Stored:
+class _InFile:
+    """An array in a file, behind the header that describes it."""
+
+    def __init__(self, name: str, file: Source, header: Header) -> None:
+        self.name = name
+        self._file = file
+        self._head = header.length
+        self._stored = dtype_of(header, name)
+        self.dtype = self._stored.newbyteorder("=")
+        self.count, self.shape = _rows(header, name)
+        self._each = self._stored.itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+
+class Stored(_InFile):
     """An array that lies plainly in a file; read from its beginning, its checksum is compared."""
 
     def __init__(
         self, name: str, file: Source, offset: int, header: Header, crc: int | None = None
     ) -> None:
-        self.name = name
-        self._file = file
+        super().__init__(name, file, header)
         self._offset = offset
-        self._stored = dtype_of(header, name)
-        self.dtype = self._stored.newbyteorder("=")
-        self.count, self.shape = _rows(header, name)
-        self._each = self._stored.itemsize * int(np.prod(self.shape, dtype=np.int64))
         self._wanted = crc
         self._sum, self._summed = zlib.crc32(b""), 0
-        self._head = header.length
 
     def read(self, start: int, stop: int) -> Array:
         raw = self._file.read(self._offset + start * self._each, (stop - start) * self._each)
@@ -92,18 +99,12 @@ class Stored:
         return _array(raw, self._stored, (stop - start, *self.shape))
 
 
-class Deflated:
+class Deflated(_InFile):
     """An array in a compressed archive: read onwards, and from the beginning to go back."""
 
     def __init__(self, name: str, file: Source, entry: Entry, header: Header) -> None:
-        self.name = name
-        self._file = file
+        super().__init__(name, file, header)
         self._entry = entry
-        self._head = header.length
-        self._stored = dtype_of(header, name)
-        self.dtype = self._stored.newbyteorder("=")
-        self.count, self.shape = _rows(header, name)
-        self._each = self._stored.itemsize * int(np.prod(self.shape, dtype=np.int64))
         self._pieces: Iterator[bytes | bytearray] = iter(())
         self._waiting = bytearray()
         self._at = -1  # position of what waits, from the first element on

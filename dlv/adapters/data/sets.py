@@ -22,9 +22,8 @@ import numpy as np
 import dlv.adapters.npz as npz
 from dlv.adapters import archive
 from dlv.adapters.data import columns
-from dlv.adapters.data import settings as data_settings
 from dlv.adapters.data.columns import MOST_CLASSES, Column, Spooled, coded, of_entry, of_file
-from dlv.adapters.data.settings import INPUT_KEYS, LABEL_KEYS, Settings
+from dlv.adapters.data.settings import INPUT_KEYS, LABEL_KEYS, Settings, read_images
 from dlv.adapters.source import Source
 from dlv.canonical import hash_of, hasher
 from dlv.errors import Damaged, NotFound, UnsafeInput, UsageError, nearest
@@ -53,7 +52,7 @@ class Table:
     labels: Column | None
 
 
-def read(file: Source, settings: Settings) -> Table:
+def read_table(file: Source, settings: Settings) -> Table:
     """Every cell is looked at once; numbers are kept as float64, beyond 64 MiB on disk."""
     lines = _lines(file)
     first = next(lines, (1, ""))[1]
@@ -368,13 +367,13 @@ def of_table(
 ) -> Data:
     """A folder of images, or CSV; UsageError for what is none."""
     if path.is_dir():
-        images = data_settings.read(path, settings, [each.shape for each in wanted])
+        images = read_images(path, settings, [each.shape for each in wanted])
         found = Data(path.name, {_only(wanted, where): images.pixels}, images.labels, 0, None)
         found.classes = images.classes
         return _finished(found, settings, digest)
     if path.suffix.lower() in (".csv", ".tsv", ".txt"):
         file = Source(str(path))
-        table = read(file, settings)
+        table = read_table(file, settings)
         found = Data(file.name, {_only(wanted, where): table.rows}, table.labels, 0, None)
         return _finished(found, settings, digest)
     raise UsageError(

@@ -188,7 +188,7 @@ class Images:
     classes: tuple[str, ...]
 
 
-def read(folder: Path, settings: Settings, wanted: Sequence[Shape]) -> Images:
+def read_images(folder: Path, settings: Settings, wanted: Sequence[Shape]) -> Images:
     """The images below a folder; the network's input tells grey from colour, and their axes."""
     subfolders = sorted(p for p in folder.iterdir() if p.is_dir() and p.name[:1] != ".")
     classes = settings.classes or tuple(each.name for each in subfolders)

@@ -22,6 +22,7 @@ from dlv.adapters.hdf5.objects import (
     FILTERS,
     LAYOUT,
     MOST_DEPTH,
+    SIGNATURE,
     UNDEFINED,
     Cursor,
     Datatype,
@@ -241,7 +242,6 @@ def newer_chunks(name: str, label: str) -> NewerFormat:
     )
 
 
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
 MOST_PATH = 4096
 MOST_RATIO = 64  # unpacked bytes for each byte of the file; optimizer states begin as zeros
 MOST_SMALL_BYTES = 256 << 20

@@ -12,6 +12,7 @@ from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
 from dlv.kinds import Raw
 
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
 UNDEFINED = (1 << 64) - 1
 
 MOST_METADATA_BYTES = 128 << 20

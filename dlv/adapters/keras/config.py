@@ -67,7 +67,7 @@ class Layer:
     function: bool = False  # of keras.ops; these share names with layers
 
     @staticmethod
-    def of(kind: str, name: str, config: dict[str, Any]) -> Layer:
+    def from_settings(kind: str, name: str, config: dict[str, Any]) -> Layer:
         """One of Keras' own layers by its settings, with the layers that it wraps."""
         data = {"class_name": kind, "config": {**config, "name": name}, "name": name}
         return _Reader("the settings of a layer").layer(data, 0)

@@ -41,7 +41,7 @@ from dlv.network.vocabulary import complete
 
 
 def calls_in_order(
-    model: Model, known: Iterable[tuple[str, int, int]], what: str
+    model: Model, known: Iterable[tuple[str, int, int]], label: str
 ) -> list[tuple[Layer, int]]:
     """All calls, each behind those that it needs, otherwise as written."""
     fed = {key[:2] for key in known}
@@ -57,7 +57,7 @@ def calls_in_order(
     if len(order) < len(calls):
         done = set(order)
         names = [layer.name for at, (layer, _) in enumerate(calls) if at not in done]
-        raise Damaged(f"the model {model.name!r} in {what} has a cycle", why=", ".join(names[:5]))
+        raise Damaged(f"the model {model.name!r} in {label} has a cycle", why=", ".join(names[:5]))
     return [calls[at] for at in order]
 
 

@@ -212,12 +212,12 @@ def _groups(layers: Sequence[Written]) -> Group:
         word = snake(layer.kind)
         number = counts[word] = counts.get(word, -1) + 1
         name = f"{word}_{number}" if number else word
-        group = root.at(["layers", name])
-        group.at(["vars"]).attributes["name"] = layer.name
+        group = root.below(["layers", name])
+        group.below(["vars"]).attributes["name"] = layer.name
         for below, tensors in layer.weights.items():
-            held = group.at([*(part for part in below.split("/") if part), "vars"])
+            held = group.below([*(part for part in below.split("/") if part), "vars"])
             held.tensors.update({str(place): tensor for place, tensor in enumerate(tensors)})
-    root.at(["vars"]).attributes["name"] = "network"
+    root.below(["vars"]).attributes["name"] = "network"
     return root
 
 

@@ -19,8 +19,7 @@ from dlv.adapters.onnx.graph import (
     fractions,
     together,
 )
-from dlv.adapters.onnx.rules.lengths import calculate
-from dlv.adapters.onnx.rules.movement import converted
+from dlv.adapters.onnx.rules.movement import calculate, converted
 from dlv.errors import UsageError
 from dlv.network.sizes import Dim, axis_of
 

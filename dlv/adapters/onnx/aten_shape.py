@@ -20,10 +20,10 @@ from dlv.adapters.onnx.graph import (
     merged,
     together,
 )
-from dlv.adapters.onnx.rules.lengths import calculate
 from dlv.adapters.onnx.rules.movement import (
     LAST,
     MOST_PIECES,
+    calculate,
     converted,
     cut,
     expand,

@@ -209,54 +209,6 @@ def _listed(kind: str, first: Shape | None, lengths: Shape | None) -> Shape | No
     return (None,) * axes if axes <= MAX_RANK else None
 
 
-class Attributes:
-    """Attributes that no rule has read count as not understood."""
-
-    def __init__(self, operator: Operator) -> None:
-        self.operator = operator
-        self.asked: set[str] = set()
-
-    def attribute(self, name: str) -> Any:
-        """What the file says, of whatever kind; None: nothing."""
-        self.asked.add(name)
-        return self.operator.attrs.get(name)
-
-    def idle(self, *names: str) -> None:
-        """These make no difference here, whatever they are."""
-        self.asked.update(names)
-
-    def integer(self, name: str, default: int | None = None) -> int:
-        return int(self._typed(name, default, int))
-
-    def flag(self, name: str, default: int) -> bool:
-        """0 or 1; what any other number means is told differently by everybody."""
-        value = self.integer(name, default)
-        if value not in (0, 1):
-            raise Cannot(f"{name} is {value}")
-        return bool(value)
-
-    def decimal(self, name: str, default: float | None = None) -> float:
-        return shortest(float(self._typed(name, default, float)))
-
-    def text(self, name: str, default: str | None = None) -> str:
-        return str(self._typed(name, default, str))
-
-    def integers(self, name: str, default: Sequence[int] | None = None) -> list[int]:
-        found: list[int] = list(self._typed(name, default, list))
-        if not all(type(item) is int for item in found):
-            raise Cannot(f"{name} are no whole numbers")
-        return found
-
-    def _typed(self, name: str, default: Any, kind: type) -> Any:
-        value = self.attribute(name)
-        value = default if value is None else value
-        if value is not default and type(value) is not kind:
-            raise Cannot(f"{name} is of a wrong kind")
-        if value is None:
-            raise Cannot(f"{self.operator.kind} lacks {name}")
-        return value
-
-
 MOST_BODY_BYTES = 64 << 10
 _MOST_TENSOR_BYTES = 4096
 
@@ -331,18 +283,28 @@ def _tagged(item: Any) -> dict[str, Any]:
     return {"l": [_tagged(each) for each in item]} if isinstance(item, list) else {"c": item}
 
 
-class Call(Attributes):
-    """`outputs` is what it has to give. `flow`: weights may flow in where data is expected."""
+def recurrent_shape(attrs: Mapping[str, Any], shape: Shape) -> Shape:
+    """The shape of the states that an LSTM, GRU or RNN gives for a sequence of this shape."""
+    ways, hidden = 2 if attrs.get("direction") == "bidirectional" else 1, attrs.get("hidden_size")
+    return (*shape[:2], ways, hidden) if attrs.get("layout") else (shape[0], ways, shape[1], hidden)
+
+
+class Call:
+    """`outputs` is what it has to give. `flow`: weights may flow in where data is expected.
+
+    Attributes that no rule has read count as not understood.
+    """
 
     def __init__(
         self, builder: Builder, operator: Operator, outputs: list[str], *, flow: bool = False
     ) -> None:
-        super().__init__(operator)
+        self.operator = operator
         self.builder = builder
         self.outputs = outputs
         self.flow = flow
         self.name = ""  # of the node, where it is not what `label` says
         self.version = builder.model.opsets.get(operator.domain, 1)
+        self._attributes: set[str] = set()  # that were read
         self._places: set[int] = set()  # of inputs that were read
         # What a raw node takes: tensors that flow in, and those of the file by slot.
         self._ports: list[Port] = []
@@ -352,7 +314,7 @@ class Call(Attributes):
         """Cannot if the operator says anything that the rule has not asked for."""
         operator = self.operator
         found = form(operator.domain, operator.kind, self.version)
-        name = unknown(found, operator.attrs, self.asked)
+        name = unknown(found, operator.attrs, self._attributes)
         if found is None or name is not None:
             raise Cannot(f"{name or 'its version'} is not understood")
         for place, value in enumerate(operator.inputs):
@@ -494,6 +456,46 @@ class Call(Attributes):
             raise Cannot(f"the input {place} is no list of whole numbers") from None
 
     # Attributes
+
+    def attribute(self, name: str) -> Any:
+        """What the file says, of whatever kind; None: nothing."""
+        self._attributes.add(name)
+        return self.operator.attrs.get(name)
+
+    def idle(self, *names: str) -> None:
+        """These make no difference here, whatever they are."""
+        self._attributes.update(names)
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        return int(self._typed(name, default, int))
+
+    def flag(self, name: str, default: int) -> bool:
+        """0 or 1; what any other number means is told differently by everybody."""
+        value = self.integer(name, default)
+        if value not in (0, 1):
+            raise Cannot(f"{name} is {value}")
+        return bool(value)
+
+    def decimal(self, name: str, default: float | None = None) -> float:
+        return shortest(float(self._typed(name, default, float)))
+
+    def text(self, name: str, default: str | None = None) -> str:
+        return str(self._typed(name, default, str))
+
+    def integers(self, name: str, default: Sequence[int] | None = None) -> list[int]:
+        found: list[int] = list(self._typed(name, default, list))
+        if not all(type(item) is int for item in found):
+            raise Cannot(f"{name} are no whole numbers")
+        return found
+
+    def _typed(self, name: str, default: Any, kind: type) -> Any:
+        value = self.attribute(name)
+        value = default if value is None else value
+        if value is not default and type(value) is not kind:
+            raise Cannot(f"{name} is of a wrong kind")
+        if value is None:
+            raise Cannot(f"{self.operator.kind} lacks {name}")
+        return value
 
     def axes(self, name: str = "axes", place: int = 1) -> list[int] | None:
         """Axes as an attribute, or since some version as an input; None: not given."""
@@ -667,13 +669,10 @@ class Call(Attributes):
         recurrent = operator.kind in ("LSTM", "GRU", "RNN") and not operator.domain
         if not recurrent or type(hidden) is not int or not self.has(0):
             return None
-        shape, both = self.shape(0), operator.attrs.get("direction") == "bidirectional"
+        shape = self.shape(0)
         if shape is None or len(shape) != 3:
             return None
-        ways = 2 if both else 1
-        if operator.attrs.get("layout"):
-            return (*shape[:2], ways, hidden)
-        return (shape[0], ways, shape[1], hidden)
+        return recurrent_shape(operator.attrs, shape)
 
     def emit_call(
         self,

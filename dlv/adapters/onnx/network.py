@@ -21,7 +21,6 @@ from dlv.adapters.onnx.rules import (
     norm,
     pool,
 )
-from dlv.adapters.onnx.rules import lengths as length_rules
 from dlv.adapters.onnx.rules.combine import is_whole
 from dlv.adapters.onnx.rules.dense import emit_full
 from dlv.adapters.onnx.tensors import Stored, dtype_of
@@ -46,7 +45,6 @@ READERS: dict[str, Reader] = {
     **activation.READERS,
     **combine.READERS,
     **movement.READERS,
-    **length_rules.READERS,
     **attention.READERS,
 }
 # Tried after the rule of the vocabulary found that it does not apply.

@@ -16,7 +16,7 @@ import dlv.adapters.protobuf as protobuf
 from dlv.adapters.onnx.aten_math import MATH, scaled
 from dlv.adapters.onnx.aten_reduce import REDUCTIONS, moments
 from dlv.adapters.onnx.aten_shape import SHAPES, lengths_of
-from dlv.adapters.onnx.call import body_types, result_types
+from dlv.adapters.onnx.call import body_types, recurrent_shape, result_types
 from dlv.adapters.onnx.graph import (
     NARROW,
     Graph,
@@ -33,8 +33,7 @@ from dlv.adapters.onnx.graph import (
 from dlv.adapters.onnx.messages import Array, Encoded, Plain
 from dlv.adapters.onnx.model import form, misfit
 from dlv.adapters.onnx.rules.attention import attend
-from dlv.adapters.onnx.rules.lengths import calculate
-from dlv.adapters.onnx.rules.movement import swap
+from dlv.adapters.onnx.rules.movement import calculate, swap
 from dlv.canonical import NON_FINITE, float_of
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import UsageError, nearest
@@ -488,9 +487,9 @@ def _plain(g: Graph, value: Value) -> Value:
     return g.plain.get(value.id, value)
 
 
-def _settle_version(g: Graph, domain: str, kind: str, given: Any) -> int:
+def _settle_version(g: Graph, domain: str, kind: str, recorded: Any) -> int:
     """Let the file speak the operator's version, or one in which it is still the same."""
-    version: int = given if type(given) is int else OPSET if not domain else 1
+    version: int = recorded if type(recorded) is int else OPSET if not domain else 1
     found = form(domain, kind, version)
     if not domain and found is not None and version > OPSET:
         version = max(OPSET, found.since)  # since then it is the same
@@ -633,9 +632,8 @@ def _shapes(
     if shape is None or count == 1:
         return [None] * count
     if kind in ("LSTM", "GRU", "RNN") and len(shape) == 3 and not attrs.get("layout"):
-        ways = 2 if attrs.get("direction") == "bidirectional" else 1
-        state: Shape = (ways, shape[1], attrs.get("hidden_size"))
-        return [(shape[0], *state), *[state] * (count - 1)]
+        states = recurrent_shape(attrs, shape)
+        return [states, *[states[1:]] * (count - 1)]
     if kind == "Unique":
         first: Shape = (None,) * (len(shape) if "axis" in attrs else 1)
         return [first, *[(None,)] * (count - 1)]

@@ -329,8 +329,6 @@ def _numpy_scalar(dtype: Any, raw: Any) -> int | float | bool | None:
 FORMAT = "pt"
 SUFFIX = ".pt"
 
-_MOST_REPEATS = 16  # bytes read by all tensors together, in file sizes
-_FREE_BYTES = 64 << 20
 _TRUST = "load it where you trust its author, and save it again with torch.save of 1.6 or newer"
 
 
@@ -362,35 +360,16 @@ def _open(file: Source, *, drop: bool) -> Checkpoint:
         FORMAT, [], step=step_of(root), hyperparameters=hyperparameters_of(root), close=file.close
     )
     views: list[View] = []
-    first: dict[tuple[object, ...], str] = {}
-    dropped = total = 0
+    dropped = 0
     for named in assign(root, found):
         if drop and named.role == "optimizer":
             dropped += 1
             continue
         view = storages.view(named.value, named.name)
         storages.check_filled(view, named.name)
-        tied = first.setdefault(view.identity, named.name) if view.nbytes else named.name
-        if tied == named.name:
-            total += view.nbytes
-        if total > _MOST_REPEATS * file.size + _FREE_BYTES:
-            raise UnsafeInput(
-                f"the tensors of {file.name} are far larger than the file",
-                why=f"{total} bytes up to {named.name!r}, {file.size} in the file",
-            )
+        tied = storages.tied(view, named.name)
         views.append(view)
-        checkpoint.tensors.append(
-            Tensor(
-                named.name,
-                view.dtype,
-                view.shape,
-                view.nbytes,
-                partial(storages.read, view),
-                named.role,
-                None if tied == named.name else tied,
-                storages.part(view),
-            )
-        )
+        checkpoint.tensors.append(storages.tensor(view, named.name, named.role, tied))
     if not verify:
         checkpoint.notes.append("saved without checksums: damage in the file would not be seen")
     if dropped:

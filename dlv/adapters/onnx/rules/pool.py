@@ -16,7 +16,7 @@ from dlv.adapters.onnx.rules.conv import (
     read_pads,
     read_per_axis,
 )
-from dlv.adapters.onnx.rules.lengths import calculate
+from dlv.adapters.onnx.rules.movement import calculate
 from dlv.errors import UsageError
 from dlv.network.graph import Node
 from dlv.network.sizes import Dim, Shape, product, window

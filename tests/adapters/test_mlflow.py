@@ -172,7 +172,7 @@ def test_steps_are_64_bits() -> None:
         points.add(2**63, 0, 0.0)
 
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "mlflow"
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "mlflow"
 KINDS = ["files", "database"]
 
 

@@ -1,7 +1,7 @@
 """ONNX's own backend tests: what dlv makes of each is what ONNX wants, or is refused.
 
 The table beside this file counts the outcomes; after a change that is meant, write it again:
-.venv/bin/python -m tests.adapters.test_onnx_suite
+.venv/bin/python -m tests.adapters.onnx.test_suite
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 
 from tests.onnx_suite import FORMS, WAYS, Outcome, cases, formed, outcomes, reason
 
-TABLE = Path(__file__).parent / "onnx_suite.json"
+TABLE = Path(__file__).parent / "suite.json"
 Found = dict[str, dict[str, Outcome]]
 
 
