@@ -192,10 +192,6 @@ def _softmax(log: bool) -> Rule:
     return rule
 
 
-def _dropout(call: Reading) -> Match:
-    return Match("DROPOUT", {"p": call.number("p")}, (call.data("input"),))
-
-
 def _attention(call: Reading) -> Match:
     inputs = (call.data("query"), call.data("key"), call.data("value"))
     call.only(0)
@@ -350,11 +346,6 @@ def _reshape(call: Reading, inputs: tuple[Ref, ...] = (), **attrs: object) -> Ma
     return Match("RESHAPE", attrs, (call.data("self"), *inputs))
 
 
-def _flatten(call: Reading) -> Match:
-    start, end = call.whole("start_dim", 0), call.whole("end_dim", -1)
-    return _reshape(call, kind="flatten", start=start, end=end)
-
-
 def _view(kind: str) -> Rule:
     def rule(call: Reading) -> Match:
         size, refs = call.lengths("shape" if call.get("shape") is not None else "size")
@@ -373,30 +364,14 @@ def _unflatten(call: Reading) -> Match:
     return _reshape(call, kind="reshape", size=size)
 
 
-def _transpose(call: Reading) -> Match:
-    return _reshape(call, kind="transpose", axes=[call.whole("dim0"), call.whole("dim1")])
-
-
 def _t(call: Reading) -> Match:
     call.rank(call.data("self"), 2)
     return _reshape(call, kind="transpose", axes=[0, 1])
 
 
-def _permute(call: Reading) -> Match:
-    return _reshape(call, kind="permute", axes=call.ints("dims"))
-
-
 def _squeeze(call: Reading) -> Match:
     axis = call.ints("dim") if call.get("dim") is not None else None
     return _reshape(call, kind="squeeze", axis=axis)
-
-
-def _unsqueeze(call: Reading) -> Match:
-    return _reshape(call, kind="unsqueeze", axis=call.whole("dim"))
-
-
-def _select(call: Reading) -> Match:
-    return _reshape(call, kind="select", axis=call.whole("dim"), index=call.whole("index"))
 
 
 def _slice(call: Reading) -> Match:
@@ -461,10 +436,6 @@ def _fill(const: float | None) -> Rule:
     return rule
 
 
-def _size(call: Reading) -> Match:
-    return _reshape(call, kind="size", axis=call.whole("dim"))
-
-
 def _arithmetic(call: Reading) -> Match:
     if call.out().dtype is not None:
         raise Unmatched
@@ -508,7 +479,9 @@ RULES: dict[str, Rule] = {
     "aten._softmax.default": _softmax(False),
     "aten.log_softmax.int": _softmax(True),
     "aten._log_softmax.default": _softmax(True),
-    "aten.dropout.default": _dropout,
+    "aten.dropout.default": lambda call: Match(
+        "DROPOUT", {"p": call.number("p")}, (call.data("input"),)
+    ),
     "aten.scaled_dot_product_attention.default": _attention,
     "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,
     "aten.lstm.input": _recurrent("LSTM"),
@@ -528,19 +501,25 @@ RULES: dict[str, Rule] = {
     "aten.mean.dim": _mean,
     "aten.mean.default": _mean,
     "aten.cat.default": _concat,
-    "aten.flatten.using_ints": _flatten,
+    "aten.flatten.using_ints": lambda call: _reshape(
+        call, kind="flatten", start=call.whole("start_dim", 0), end=call.whole("end_dim", -1)
+    ),
     "aten.view.default": _view("view"),
     "aten._unsafe_view.default": _view("view"),
     "aten.reshape.default": _view("reshape"),
     "aten.unflatten.int": _unflatten,
-    "aten.transpose.int": _transpose,
+    "aten.transpose.int": lambda call: _reshape(
+        call, kind="transpose", axes=[call.whole("dim0"), call.whole("dim1")]
+    ),
     "aten.t.default": _t,
-    "aten.permute.default": _permute,
+    "aten.permute.default": lambda call: _reshape(call, kind="permute", axes=call.ints("dims")),
     "aten.squeeze.default": _squeeze,
     "aten.squeeze.dim": _squeeze,
     "aten.squeeze.dims": _squeeze,
-    "aten.unsqueeze.default": _unsqueeze,
-    "aten.select.int": _select,
+    "aten.unsqueeze.default": lambda call: _reshape(call, kind="unsqueeze", axis=call.whole("dim")),
+    "aten.select.int": lambda call: _reshape(
+        call, kind="select", axis=call.whole("dim"), index=call.whole("index")
+    ),
     "aten.slice.Tensor": _slice,
     "aten.narrow.default": _narrow,
     "aten.expand.default": _expand,
@@ -556,7 +535,7 @@ RULES: dict[str, Rule] = {
     "aten.zeros.default": _fill(0.0),
     "aten.ones.default": _fill(1.0),
     "aten.full.default": _fill(None),
-    "aten.sym_size.int": _size,
+    "aten.sym_size.int": lambda call: _reshape(call, kind="size", axis=call.whole("dim")),
 }
 
 

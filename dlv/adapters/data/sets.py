@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import inspect
-import itertools
 import math
 import os
 import re
@@ -24,6 +23,7 @@ from dlv.adapters import archive
 from dlv.adapters.data import columns
 from dlv.adapters.data.columns import MOST_CLASSES, Column, Spooled, coded, of_entry, of_file
 from dlv.adapters.data.settings import INPUT_KEYS, LABEL_KEYS, Settings, read_images
+from dlv.adapters.logs import delimiter_of, heading_of
 from dlv.adapters.source import Source
 from dlv.canonical import hash_of, hasher
 from dlv.errors import Damaged, NotFound, UnsafeInput, UsageError, nearest
@@ -56,7 +56,7 @@ def read_table(file: Source, settings: Settings) -> Table:
     """Every cell is looked at once; numbers are kept as float64, beyond 64 MiB on disk."""
     lines = _lines(file)
     first = next(lines, (1, ""))[1]
-    delimiter = max(",;\t", key=lambda mark: re.sub('"[^"]*"', "", first).count(mark))
+    delimiter = delimiter_of(first)
     heading = _heading(_cells(first, delimiter, file.name, 1), file.name)
     label = _label(heading, settings, file.name)
     chosen = _columns(heading, label, settings, file.name)
@@ -181,13 +181,7 @@ def _cells(line: str, delimiter: str, name: str, number: int) -> list[str]:
 
 
 def _heading(cells: list[str], name: str) -> list[str]:
-    heading = [cell.strip() for cell in cells]
-    if len(heading) > MOST_COLUMNS:
-        raise UnsafeInput(f"{name} has too many columns", why=str(len(heading)))
-    ordered = sorted(heading)
-    for cell, following in itertools.pairwise(ordered):
-        if cell == following:
-            raise Damaged(f"{name}: the column {cell[:60]!r} is there twice")
+    heading = heading_of(cells, MOST_COLUMNS, name, "")
     if not heading or all(_NUMBER.match(cell) for cell in heading):
         raise Damaged(f"{name} has no heading", why="the first line must name the columns")
     return heading

@@ -129,6 +129,22 @@ MATH.update(
         "sub": lambda g, x, other, alpha=1: arithmetic(g, "Sub", [x, scaled(g, other, alpha)]),
         "rsub": lambda g, x, other, alpha=1: arithmetic(g, "Sub", [other, scaled(g, x, alpha)]),
         "logical_not": lambda g, x: g.op("Not", [g.value(x, "bool")]),
+        "isfinite": lambda g, x: g.op("Not", [g.binary("Or", isnan(g, x), isinf(g, x))]),
+        "addcmul": lambda g, x, a, b, value=1: arithmetic(
+            g, "Add", [x, scaled(g, arithmetic(g, "Mul", [a, b]), value)]
+        ),
+        "lerp": lambda g, x, end, weight: arithmetic(
+            g, "Add", [x, arithmetic(g, "Mul", [arithmetic(g, "Sub", [end, x]), weight])]
+        ),
+        "gelu": lambda g, x, approximate="none": g.op(
+            "Gelu", [fractions(g, x)], {"approximate": approximate}
+        ),
+        "hardsigmoid": lambda g, x: g.op(
+            "HardSigmoid", [g.value(x)], {"alpha": 1 / 6, "beta": 0.5}
+        ),
+        "leaky_relu": lambda g, x, negative_slope=0.01: g.op(
+            "LeakyRelu", [g.value(x)], {"alpha": float(negative_slope)}
+        ),
     }
 )
 MATH["multiply"], MATH["subtract"] = MATH["mul"], MATH["sub"]
@@ -145,11 +161,6 @@ def trunc(g: Graph, x: Item) -> Value:
     if category(value.dtype) < 2:
         return value
     return g.op("Mul", [g.op("Sign", [value]), g.op("Floor", [g.op("Abs", [value])])])
-
-
-@MATH.enter("isfinite")
-def isfinite(g: Graph, x: Item) -> Value:
-    return g.op("Not", [g.binary("Or", isnan(g, x), isinf(g, x))])
 
 
 @MATH.enter("nan_to_num")
@@ -185,15 +196,13 @@ def div(g: Graph, x: Item, other: Item, rounding_mode: str | None = None) -> Val
     return g.op("Floor", [made]) if rounding_mode == "floor" else made
 
 
+MATH["floor_divide"] = lambda g, x, other: div(g, x, other, "floor")
+
+
 def floor_of(g: Graph, a: Value, b: Value) -> Value:
     """Of whole numbers: less what remains, the division is exact."""
     rest = g.binary("Mod", a, b)
     return g.binary("Div", g.binary("Sub", a, rest), b)
-
-
-@MATH.enter("floor_divide")
-def floor_divide(g: Graph, x: Item, other: Item) -> Value:
-    return div(g, x, other, "floor")
 
 
 @MATH.enter("remainder")
@@ -236,6 +245,7 @@ def clamp(g: Graph, x: Item, min: Item | None = None, max: Item | None = None) -
 
 
 MATH["relu6"] = lambda g, x: clamp(g, x, 0, 6)
+MATH["hardtanh"] = lambda g, x, min_val=-1, max_val=1: clamp(g, x, min_val, max_val)
 MATH["clamp_min"] = lambda g, x, min: clamp(g, x, min)  # noqa: A006
 MATH["clamp_max"] = lambda g, x, max: clamp(g, x, None, max)  # noqa: A006
 
@@ -256,21 +266,10 @@ def masked_fill(g: Graph, x: Item, mask: Item, value: Item) -> Value:
     return where(g, mask, g.value(value, data.dtype), data)
 
 
-@MATH.enter("addcmul")
-def addcmul(g: Graph, x: Item, a: Item, b: Item, value: Item = 1) -> Value:
-    return arithmetic(g, "Add", [x, scaled(g, arithmetic(g, "Mul", [a, b]), value)])
-
-
 @MATH.enter("addcdiv")
 def addcdiv(g: Graph, x: Item, a: Item, b: Item, value: Item = 1) -> Value:
     over, under = together(g, [a, b], fractions=True)
     return arithmetic(g, "Add", [x, scaled(g, g.binary("Div", over, under), value)])
-
-
-@MATH.enter("lerp")
-def lerp(g: Graph, x: Item, end: Item, weight: Item) -> Value:
-    step = arithmetic(g, "Mul", [arithmetic(g, "Sub", [end, x]), weight])
-    return arithmetic(g, "Add", [x, step])
 
 
 _WORDS = {"and": "And", "or": "Or", "xor": "Xor"}
@@ -334,16 +333,6 @@ def random(g: Graph, *_: Any, **__: Any) -> Sequence[Item]:  # noqa: ARG001
     )
 
 
-@MATH.enter("gelu")
-def gelu(g: Graph, x: Item, approximate: str = "none") -> Value:
-    return g.op("Gelu", [fractions(g, x)], {"approximate": approximate})
-
-
-@MATH.enter("hardsigmoid")
-def hardsigmoid(g: Graph, x: Item) -> Value:
-    return g.op("HardSigmoid", [g.value(x)], {"alpha": 1 / 6, "beta": 0.5})
-
-
 @MATH.enter("elu")
 def elu(
     g: Graph, x: Item, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
@@ -361,16 +350,6 @@ def celu(g: Graph, x: Item, alpha: float = 1.0) -> Value:
     value = g.value(x)
     made = g.op("Celu", [g.cast(value, "float32")], {"alpha": float(alpha)})
     return g.cast(made, value.dtype)  # the operator is there for float32 alone
-
-
-@MATH.enter("hardtanh")
-def hardtanh(g: Graph, x: Item, min_val: float = -1, max_val: float = 1) -> Value:
-    return clamp(g, x, min_val, max_val)
-
-
-@MATH.enter("leaky_relu")
-def leaky_relu(g: Graph, x: Item, negative_slope: float = 0.01) -> Value:
-    return g.op("LeakyRelu", [g.value(x)], {"alpha": float(negative_slope)})
 
 
 @MATH.enter("prelu", "_prelu_kernel")

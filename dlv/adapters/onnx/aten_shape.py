@@ -46,14 +46,26 @@ def lengths_of(g: Graph, x: Value) -> list[int | Value]:
     return [g.length(x, axis) for axis in range(x.rank)]
 
 
-@SHAPES.enter("view", "reshape", "_unsafe_view", "_reshape_alias")
-def view(g: Graph, x: Item, size: Lengths) -> Value:
-    return g.reshape(g.value(x), size)
-
-
-@SHAPES.enter("view_as", "reshape_as")
-def view_as(g: Graph, x: Item, other: Item) -> Value:
-    return g.reshape(g.value(x), lengths_of(g, g.value(other)))
+SHAPES.update(
+    {
+        "view": lambda g, x, size: g.reshape(g.value(x), size),
+        "view_as": lambda g, x, other: g.reshape(g.value(x), lengths_of(g, g.value(other))),
+        "flatten": lambda g, x, start_dim=0, end_dim=-1: flatten(g, g.value(x), start_dim, end_dim),
+        "transpose": lambda g, x, dim0, dim1: swap(g, g.value(x), dim0, dim1),
+        "squeeze": lambda g, x, dim=None: squeeze(
+            g, g.value(x), None if dim is None else _listed(dim)
+        ),
+        "unsqueeze": lambda g, x, dim: g.unsqueeze(g.value(x), dim),
+        "select": lambda g, x, dim, index: select(g, g.value(x), dim, index),
+        "slice": lambda g, x, dim=0, start=None, end=None, step=1: cut(
+            g, g.value(x), dim, start, end, step
+        ),
+        "expand_as": lambda g, x, other: expand(g, g.value(x), lengths_of(g, g.value(other))),
+    }
+)
+SHAPES.update(dict.fromkeys(("reshape", "_unsafe_view", "_reshape_alias"), SHAPES["view"]))
+SHAPES["reshape_as"] = SHAPES["view_as"]
+SHAPES["swapaxes"] = SHAPES["swapdims"] = SHAPES["transpose"]
 
 
 @SHAPES.enter("unflatten")
@@ -62,16 +74,6 @@ def unflatten(g: Graph, x: Item, dim: int, sizes: Lengths) -> Value:
     axis = axis_of(dim, value.rank, "axis")
     have = lengths_of(g, value)
     return g.reshape(value, [*have[:axis], *sizes, *have[axis + 1 :]])
-
-
-@SHAPES.enter("flatten")
-def flatten_(g: Graph, x: Item, start_dim: int = 0, end_dim: int = -1) -> Value:
-    return flatten(g, g.value(x), start_dim, end_dim)
-
-
-@SHAPES.enter("transpose", "swapaxes", "swapdims")
-def transpose(g: Graph, x: Item, dim0: int, dim1: int) -> Value:
-    return swap(g, g.value(x), dim0, dim1)
 
 
 @SHAPES.enter("t", "numpy_T", "mT", "adjoint")
@@ -101,33 +103,6 @@ def _listed(item: Any) -> list[Any]:
     return list(item) if isinstance(item, (list, tuple)) else [item]
 
 
-@SHAPES.enter("squeeze")
-def squeeze_(g: Graph, x: Item, dim: Any = None) -> Value:
-    return squeeze(g, g.value(x), None if dim is None else _listed(dim))
-
-
-@SHAPES.enter("unsqueeze")
-def unsqueeze(g: Graph, x: Item, dim: int) -> Value:
-    return g.unsqueeze(g.value(x), dim)
-
-
-@SHAPES.enter("select")
-def select_(g: Graph, x: Item, dim: int, index: Item) -> Value:
-    return select(g, g.value(x), dim, index)
-
-
-@SHAPES.enter("slice")
-def slice_(
-    g: Graph,
-    x: Item,
-    dim: int = 0,
-    start: Item | None = None,
-    end: Item | None = None,
-    step: int = 1,
-) -> Value:
-    return cut(g, g.value(x), dim, start, end, step)
-
-
 @SHAPES.enter("narrow")
 def narrow(g: Graph, x: Item, dim: int, start: int | Value, length: int | Value) -> Value:
     plain = isinstance(start, int) and isinstance(length, int)
@@ -140,11 +115,6 @@ def narrow(g: Graph, x: Item, dim: int, start: int | Value, length: int | Value)
 @SHAPES.enter("expand", "broadcast_to")
 def expand_(g: Graph, x: Item, size: Lengths, implicit: bool = False) -> Value:  # noqa: ARG001
     return expand(g, g.value(x), size)
-
-
-@SHAPES.enter("expand_as")
-def expand_as(g: Graph, x: Item, other: Item) -> Value:
-    return expand(g, g.value(x), lengths_of(g, g.value(other)))
 
 
 def _fixed(g: Graph, x: Value, dim: int) -> int:

@@ -260,11 +260,6 @@ def read_transpose(call: Call) -> None:
     return call.emit("RESHAPE", {"kind": "permute", "axes": axes}, (x,))
 
 
-def read_squeeze(call: Call) -> None:
-    attrs = {"kind": "squeeze", "axis": call.axes()}
-    call.emit("RESHAPE", attrs, (call.port(0),))
-
-
 def read_unsqueeze(call: Call) -> None:
     axes, x = call.axes(), call.port(0)
     if not axes:
@@ -620,7 +615,9 @@ READERS: dict[str, Reader] = {
     "Reshape": read_reshape,
     "Flatten": read_flatten,
     "Transpose": read_transpose,
-    "Squeeze": read_squeeze,
+    "Squeeze": lambda call: call.emit(
+        "RESHAPE", {"kind": "squeeze", "axis": call.axes()}, (call.port(0),)
+    ),
     "Unsqueeze": read_unsqueeze,
     "Slice": read_slice,
     "Split": read_split,
