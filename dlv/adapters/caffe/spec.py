@@ -527,7 +527,8 @@ def _type(body: Message) -> str:
     if len(values) == 1:
         value = values[0]
         if isinstance(value, Word):
-            return V1_TO_V2.get(value) or _camel(value)
+            words = "".join(part.capitalize() for part in value.split("_"))
+            return V1_TO_V2.get(value) or words or value
         if type(value) is int and 0 < value < len(V1_NAMES):
             return V1_TO_V2[V1_NAMES[value]]
         if isinstance(value, str) and value:
@@ -535,10 +536,6 @@ def _type(body: Message) -> str:
         if type(value) is int:
             return f"V1_{value}"
     raise Damaged(f"{body.place()}: a layer has no type", why=f"name: {body.text('name')!r}")
-
-
-def _camel(word: str) -> str:
-    return "".join(part.capitalize() for part in word.split("_")) or word
 
 
 def _name(body: Message, name: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, Literal, Protocol
@@ -315,14 +314,6 @@ class _Coded:
 PREFIX = "python:"
 
 
-@dataclass(frozen=True)
-class Called:
-    """The result of a function as named columns, and the `fingerprint` that it states, if any."""
-
-    columns: dict[str, Column]
-    fingerprint: str | None
-
-
 def load(where: str, directory: Path) -> Any:
     """The function: its module is imported, from this directory first."""
     _, module_name, function_name, *rest = [*where.split(":"), "", ""]
@@ -332,12 +323,6 @@ def load(where: str, directory: Path) -> Any:
             why="the module is one that `import` finds from here",
         )
     return _function(own_code.module(module_name, directory), function_name, module_name)
-
-
-def call(where: str, directory: Path) -> Called:
-    """Import the module, from this directory first, and call the function once."""
-    function = load(where, directory)
-    return Called(called(function, where), stated_fingerprint(function))
 
 
 def called(function: Any, where: str) -> dict[str, Column]:

@@ -317,12 +317,13 @@ def open_data(
     Names are relative to `directory`. Nothing large is read before it is asked for.
     """
     if where.startswith(columns.PREFIX):
-        called = columns.call(where, directory)
-        return _chosen(where, called.columns, called.fingerprint, settings, wanted)
+        function = columns.load(where, directory)
+        named = Named(where, columns.called(function, where))
+        return chosen(named, columns.stated_fingerprint(function), settings, wanted)
     path = directory / where
-    named = arrays_of(path, settings, directory)
-    if named is not None:
-        return chosen(named, fingerprint(path), settings, wanted)
+    arrays = arrays_of(path, settings, directory)
+    if arrays is not None:
+        return chosen(arrays, fingerprint(path), settings, wanted)
     return of_table(where, path, fingerprint(path), settings, wanted)
 
 
@@ -351,11 +352,6 @@ def arrays_of(path: Path, settings: Settings, directory: Path = Path()) -> Named
     return None
 
 
-def chosen(named: Named, digest: str | None, settings: Settings, wanted: Sequence[Wanted]) -> Data:
-    """The inputs and the labels among named arrays."""
-    return _chosen(named.name, named.members, digest, settings, wanted, alone=named.alone)
-
-
 def of_table(
     where: str, path: Path, digest: str | None, settings: Settings, wanted: Sequence[Wanted]
 ) -> Data:
@@ -378,7 +374,7 @@ def of_table(
 
 def of_arrays(name: str, arrays: Any, settings: Settings, wanted: Sequence[Wanted]) -> Data:
     """The rows of what Python holds: x, (x, y), a dict of arrays, an iterator over batches."""
-    return _chosen(name, columns.columns_of(arrays, name), None, settings, wanted)
+    return chosen(Named(name, columns.columns_of(arrays, name)), None, settings, wanted)
 
 
 def fingerprint(path: Path) -> str:
@@ -431,17 +427,9 @@ def _only(wanted: Sequence[Wanted], where: str) -> str:
     return wanted[0].name
 
 
-def _chosen(
-    name: str,
-    members: Mapping[str, Column],
-    digest: str | None,
-    settings: Settings,
-    wanted: Sequence[Wanted],
-    *,
-    alone: str | None = None,
-) -> Data:
+def chosen(named: Named, digest: str | None, settings: Settings, wanted: Sequence[Wanted]) -> Data:
     """The inputs and the labels among named arrays."""
-    labels = None
+    name, members, labels = named.name, named.members, None
     if settings.labels is not False:
         labels = _key(name, members, settings.labels or None, LABEL_KEYS, "labels", needed=False)
     rest = {key: column for key, column in members.items() if key != labels}
@@ -450,7 +438,7 @@ def _chosen(
         told = settings.inputs.get(each.name)
         usual = (each.name, *(INPUT_KEYS if len(wanted) == 1 else ()))
         if len(wanted) == 1:
-            told = told or settings.inputs.get("") or alone
+            told = told or settings.inputs.get("") or named.alone
         key = _key(name, rest, told, usual, f"the input `{each.name}`", needed=len(rest) != 1)
         inputs[each.name] = rest[key or next(iter(rest))]
     found = Data(name, inputs, None if labels is None else members[labels], 0, digest)

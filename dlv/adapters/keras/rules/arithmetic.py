@@ -281,17 +281,11 @@ _INLINE_DTYPES = ("float32", "float64", "int64", "int32")
 MERGES = ("Add", "Multiply", "Average", "Subtract", "Maximum", "Minimum")
 
 
-def _inputs_of_equal_rank(use: Use) -> list[Port]:
-    ports = inputs_of_merge(use)
-    # Keras lines up axes from the front and the back; numpy, and the vocabulary, from the back.
-    ranks = {len(use.shape(port)) for port in ports}
-    if len(ports) < 2 or len(ranks) > 1:
-        raise Unsayable("its inputs have different numbers of axes")
-    return ports
-
-
 def read_merge(use: Use) -> Port:
-    ports, kind = _inputs_of_equal_rank(use), use.layer.kind
+    ports, kind = inputs_of_merge(use), use.layer.kind
+    # Keras lines up axes from the front and the back; numpy, and the vocabulary, from the back.
+    if len(ports) < 2 or len({len(use.shape(port)) for port in ports}) > 1:
+        raise Unsayable("its inputs have different numbers of axes")
     if kind in ("Add", "Multiply"):
         return use.add("ADD" if kind == "Add" else "MUL", inputs=ports)
     if kind == "Average":
