@@ -28,7 +28,7 @@ import dlv.versions.derive as derive
 import dlv.weights.arrays as arrays
 from dlv.adapters import network_json, safetensors
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.data.parts import open_parts
+from dlv.adapters.data.sets import open_parts
 from dlv.network.edits import reuse
 from dlv.network.edits.edit import Editor
 from dlv.network.edits.reuse import Plan

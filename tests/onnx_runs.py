@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.onnx.writing.writer import save_network
+from dlv.adapters.onnx.writer import save_network
 from dlv.canonical import matrix_hash
 from dlv.network.graph import Input, Network, Node
 from dlv.network.vocabulary import complete

@@ -23,7 +23,7 @@ from onnx import numpy_helper
 import dlv.evaluation.engines as engines
 import dlv.weights.arrays as arrays
 from dlv.adapters.checkpoint import Checkpoint
-from dlv.adapters.onnx.writing.writer import save_network
+from dlv.adapters.onnx.writer import save_network
 from dlv.errors import DlvError
 from dlv.network.agreement import distance, tolerance
 from dlv.network.graph import Network, Port

@@ -64,7 +64,7 @@ SHARED_BY_COMMANDS = {
 # Third-party names and the only places that may import them (a folder ends with a slash).
 HOMES = {
     "blake3": "canonical.py",
-    "PIL": "adapters/data/images.py",
+    "PIL": "adapters/data/settings.py",
     "click": "cli.py terminal/completion.py commands/",
     "git": "repository/git_files.py",
     "gitdb": "repository/git_files.py",
@@ -85,7 +85,7 @@ HOMES = {
     "lightning": "integrations/lightning.py",
     "pytorch_lightning": "integrations/lightning.py",
     "transformers": "integrations/transformers.py",
-    "keras": "integrations/keras.py adapters/keras/check/",
+    "keras": "integrations/keras.py adapters/keras/check.py",
     "onnxruntime": "evaluation/engines.py evaluation/imported.py adapters/engine_runs.py",
     "matplotlib": "report/curve_charts.py",
     "optuna": "training/ledger/sampling.py",

@@ -89,8 +89,14 @@ def read_directory(file: Source) -> list[Entry]:
         offset, position = _check_local(file, record, name, limit)
         entries.append(
             Entry(
-                *(name, offset, record.size, record.compressed, record.method, record.crc),
-                *(record.header, record.row),
+                name=name,
+                offset=offset,
+                size=record.size,
+                compressed=record.compressed,
+                method=record.method,
+                crc=record.crc,
+                header=record.header,
+                row=record.row,
             )
         )
     if position != start:
@@ -115,11 +121,7 @@ def stream(file: Source, entry: Entry, limit: int) -> Iterator[bytes | bytearray
     for piece in pieces:
         crc = zlib.crc32(piece, crc)
         yield piece
-    if crc != entry.crc:
-        raise Damaged(
-            f"{entry.name} in {file.name} is damaged",
-            why=f"checksum {crc:08x} instead of {entry.crc:08x}",
-        )
+    _check_crc(file, entry, crc)
 
 
 def read(file: Source, entry: Entry, limit: int) -> bytearray:
@@ -145,13 +147,16 @@ def _read_stored(file: Source, entry: Entry, limit: int) -> bytearray:
     if entry.size > limit:
         next(stream(file, entry, limit), None)
     data = file.read(entry.offset, entry.size)
-    crc = zlib.crc32(data)
+    _check_crc(file, entry, zlib.crc32(data))
+    return data
+
+
+def _check_crc(file: Source, entry: Entry, crc: int) -> None:
     if crc != entry.crc:
         raise Damaged(
             f"{entry.name} in {file.name} is damaged",
             why=f"checksum {crc:08x} instead of {entry.crc:08x}",
         )
-    return data
 
 
 def _stored(file: Source, entry: Entry) -> Iterator[bytearray]:

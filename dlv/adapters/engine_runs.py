@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.onnx.writing.writer import save_network
+from dlv.adapters.onnx.writer import save_network
 from dlv.errors import DlvError, require
 from dlv.kinds import Array
 from dlv.network.forward import Forward

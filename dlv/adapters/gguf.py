@@ -16,10 +16,9 @@ from typing import Any, BinaryIO
 
 from dlv.adapters import splice
 from dlv.adapters.checkpoint import Checkpoint, Tensor
-from dlv.adapters.decimals import shortest
-from dlv.adapters.source import Source
-from dlv.adapters.splice import Piece
-from dlv.adapters.strided import swap
+from dlv.adapters.protobuf import shortest
+from dlv.adapters.source import Source, opened
+from dlv.adapters.splice import Piece, swap
 from dlv.canonical import dumps, number
 from dlv.dtypes import ITEM_BYTES, block_of, tensor_bytes
 from dlv.errors import Damaged, NewerFormat, UnsafeInput, UsageError
@@ -374,27 +373,25 @@ class _Place:
 
 def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protocol)
     """Check all of the header against the file; tensors are read when they are asked for."""
-    file = Source(path)
-    try:
-        header = read_header(file)
-        tensors = []
-        pieces = []
-        for index, (entry, place) in enumerate(_places(header, file)):
-            dtype = TYPES[entry.type]
-            if header.big and dtype.startswith("raw:"):
-                dtype += "_BE"
-            part = partial(_read, file, place)
-            whole = partial(part, 0, place.size)
-            tensors.append(Tensor(entry.name, dtype, entry.shape, place.size, whole, part=part))
-            pieces.append((place.offset, Piece(index, 0, place.size, "C", place.unit)))
-        skeleton = splice.cut(file, pieces)
-    except BaseException:
-        file.close()
-        raise
+    return opened(path, _open)
+
+
+def _open(file: Source) -> Checkpoint:
+    header = read_header(file)
+    tensors = []
+    pieces = []
+    for index, (entry, place) in enumerate(_places(header, file)):
+        dtype = TYPES[entry.type]
+        if header.big and dtype.startswith("raw:"):
+            dtype += "_BE"
+        part = partial(_read, file, place)
+        whole = partial(part, 0, place.size)
+        tensors.append(Tensor(entry.name, dtype, entry.shape, place.size, whole, part=part))
+        pieces.append((place.offset, Piece(index, 0, place.size, "C", place.unit)))
     return Checkpoint(
         FORMAT,
         tensors,
-        skeleton,
+        splice.cut(file, pieces),
         exact=True,
         hyperparameters=_hyperparameters(header),
         close=file.close,

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dlv.adapters import detect, registry, steps
+from dlv.adapters import detect, registry
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.source import Source
-from dlv.canonical import hasher
 from dlv.errors import Damaged, DlvError, NotFound, UnsafeInput
 
 CONFIG, STATE, INDEX = "config.json", "trainer_state.json", ".index.json"
@@ -160,8 +159,8 @@ def _weights(
 ) -> list[Path]:
     """The weight files of one kind that transformers would load, checked to be complete."""
     found = {name: path for name, path in names.items() if pattern.fullmatch(name)}
-    whole = [path for name, path in found.items() if steps.shard_of(name) is None]
-    shards = {name: path for name, path in found.items() if steps.shard_of(name) is not None}
+    whole = [path for name, path in found.items() if detect.shard_of(name) is None]
+    shards = {name: path for name, path in found.items() if detect.shard_of(name) is not None}
     if whole or not shards:
         for path in shards.values():
             why = f"{whole[0].name} has the weights: transformers loads that, not the parts"
@@ -181,8 +180,8 @@ def _weights(
 
 def _check_numbers(shards: dict[str, Path]) -> None:
     for name, path in shards.items():
-        base, _, count = steps.shard_of(name) or ("", 0, 0)
-        there = {s[1] for s in map(steps.shard_of, shards) if s and s[::2] == (base, count)}
+        base, _, count = detect.shard_of(name) or ("", 0, 0)
+        there = {s[1] for s in map(detect.shard_of, shards) if s and s[::2] == (base, count)}
         missing = sorted(set(range(1, count + 1)) - there)
         if missing:
             raise NotFound(
@@ -258,7 +257,7 @@ def _unlike(tensors: dict[str, Tensor], copies: dict[str, Tensor]) -> str | None
             return f"{name} is in one of them only"
         if (copy.dtype, copy.shape) != (tensor.dtype, tensor.shape):
             return f"{name} has another form"
-        if _digest(copy) != _digest(tensor):
+        if copy.content_hash() != tensor.content_hash():
             return f"{name} has other values"
     # Of tensors that share their elements safetensors has one, whichever.
     shared = {copy.tied or name for name, copy in copies.items() if name in tensors}
@@ -266,10 +265,3 @@ def _unlike(tensors: dict[str, Tensor], copies: dict[str, Tensor]) -> str | None
         if name not in tensors and (copy.tied or name) not in shared:
             return f"{name} is in one of them only"
     return None
-
-
-def _digest(tensor: Tensor) -> bytes:
-    running = hasher()
-    for part in tensor.parts():
-        running.update(part)
-    return running.digest()

@@ -504,7 +504,7 @@ def _read_state(file: Source, rows: Rows) -> None:
 def _read_csv(file: Source, rows: Rows) -> None:
     lines = _CsvLines(blocks_of_lines(file))
     first = next(lines, "")
-    delimiter = max(",;\t", key=lambda mark: re.sub('"[^"]*"', "", first).count(mark))
+    delimiter = delimiter_of(first)
     reader = csv.reader(lines.again(first), delimiter=delimiter, strict=True)
     heading: list[str] | None = None
     alone = 0  # up to this line row by row
@@ -528,7 +528,10 @@ def _read_csv(file: Source, rows: Rows) -> None:
         if not cells or cells == [""]:
             continue
         if heading is None:
-            heading = _heading(cells, file.name, lines.number)
+            where = f"{file.name}, line {lines.number}"
+            heading = heading_of(cells, MOST_COLUMNS, where, ",")
+            if all(is_number(cell) for cell in heading):
+                raise Damaged(f"{where}, is not a heading", why="the first line holds numbers")
             continue
         if len(cells) != len(heading):
             if lines.cut and len(cells) < len(heading):
@@ -556,16 +559,19 @@ def _add_table(rows: Rows, heading: list[str], block: Block, delimiter: str) -> 
     return rows.add_table(heading, list(zip(*found, strict=True)), block.number)
 
 
-def _heading(cells: list[str], name: str, line: int) -> list[str]:
+def delimiter_of(line: str) -> str:
+    """What stands between the cells of CSV, by its first line."""
+    return max(",;\t", key=lambda mark: re.sub('"[^"]*"', "", line).count(mark))
+
+
+def heading_of(cells: list[str], most: int, where: str, mark: str) -> list[str]:
+    """The names of the columns of CSV, each there once; `where` and `mark` begin a complaint."""
     heading = [cell.strip() for cell in cells]
-    if len(heading) > MOST_COLUMNS:
-        raise UnsafeInput(f"{name}, line {line}, has too many columns", why=str(len(heading)))
-    ordered = sorted(heading)
-    for cell, following in itertools.pairwise(ordered):
+    if len(heading) > most:
+        raise UnsafeInput(f"{where}{mark} has too many columns", why=str(len(heading)))
+    for cell, following in itertools.pairwise(sorted(heading)):
         if cell == following:
-            raise Damaged(f"{name}, line {line}: the column {cell[:100]!r} is there twice")
-    if all(is_number(cell) for cell in heading):
-        raise Damaged(f"{name}, line {line}, is not a heading", why="the first line holds numbers")
+            raise Damaged(f"{where}: the column {cell[:100]!r} is there twice")
     return heading
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 from dlv.canonical import MAX_BYTES, MAX_DEPTH, read_json
@@ -13,14 +12,6 @@ from dlv.network.json_form import read, write
 
 FORMAT = "network_json"
 SUFFIX = ".json"
-
-_MARK = re.compile(rb'"dlv_network"\s*:')
-
-
-def sniff(head: bytes) -> bool:
-    """Whether a file that begins like this is a network."""
-    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    return text.startswith(b"{") and _MARK.search(text) is not None
 
 
 def open(path: str) -> tuple[Network, list[str]]:  # noqa: A001

@@ -15,9 +15,8 @@ from typing import BinaryIO
 from dlv.adapters import archive, splice
 from dlv.adapters.archive import Entry
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
-from dlv.adapters.source import Source
-from dlv.adapters.splice import Piece
-from dlv.adapters.strided import swap, transpose
+from dlv.adapters.source import Source, opened
+from dlv.adapters.splice import Piece, swap, transpose
 from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.kinds import Raw
@@ -195,17 +194,15 @@ def _descr_of(dtype: str) -> str | None:
 
 def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protocol)
     """Check all headers against the sizes; arrays are read when they are asked for."""
-    file = Source(path)
-    try:
-        if file.size >= 6 and file.read(0, 6) == MAGIC:
-            return _open_array(file)
-        return _open_archive(file)
-    except BaseException:
-        file.close()
-        raise
+    return opened(path, _open)
 
 
 restore = splice.restore
+
+
+def _open(file: Source) -> Checkpoint:
+    whole = file.size >= 6 and file.read(0, 6) == MAGIC
+    return _open_array(file) if whole else _open_archive(file)
 
 
 def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> None:

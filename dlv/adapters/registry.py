@@ -23,7 +23,7 @@ READERS = {
     "prototxt": "dlv.adapters.caffe.files",
 }
 # Formats that hold a network with its weights, and what writes them.
-MODEL_WRITERS = {"onnx": "dlv.adapters.onnx.writing.writer", "keras": "dlv.adapters.keras.writer"}
+MODEL_WRITERS = {"onnx": "dlv.adapters.onnx.writer", "keras": "dlv.adapters.keras.writer"}
 
 
 def model_writer(format_: str) -> ModelWriter:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
-from dlv.adapters.source import Source
+from dlv.adapters.source import Source, opened
 from dlv.dtypes import block_of
 from dlv.errors import Damaged, NewerFormat, UnsafeInput, UsageError
 
@@ -82,28 +82,26 @@ class _Entry:
 
 def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protocol)
     """Check the whole header against the file; tensors are read when they are asked for."""
-    file = Source(path)
-    try:
-        if file.size < 8:
-            raise Damaged(f"{file.name} is too short for safetensors", why=f"{file.size} bytes")
-        length = int.from_bytes(file.read(0, 8), "little")
-        if length > MOST_HEADER_BYTES:
-            raise UnsafeInput(
-                f"the header of {file.name} is too large",
-                why=f"it declares {length} bytes, the limit is {MOST_HEADER_BYTES}",
-            )
-        skeleton = bytes(file.read(0, 8 + length))
-        entries, step = _read_header(skeleton, file.name)
-        data = file.size - len(skeleton)
-        if (entries[-1].end if entries else 0) != data:
-            declared = entries[-1].end if entries else 0
-            raise Damaged(
-                f"{file.name} has not the length that its header says",
-                why=f"{data} bytes of tensors instead of {declared}",
-            )
-    except BaseException:
-        file.close()
-        raise
+    return opened(path, _open)
+
+
+def _open(file: Source) -> Checkpoint:
+    if file.size < 8:
+        raise Damaged(f"{file.name} is too short for safetensors", why=f"{file.size} bytes")
+    length = int.from_bytes(file.read(0, 8), "little")
+    if length > MOST_HEADER_BYTES:
+        raise UnsafeInput(
+            f"the header of {file.name} is too large",
+            why=f"it declares {length} bytes, the limit is {MOST_HEADER_BYTES}",
+        )
+    skeleton = bytes(file.read(0, 8 + length))
+    entries, step = _read_header(skeleton, file.name)
+    data, declared = file.size - len(skeleton), entries[-1].end if entries else 0
+    if declared != data:
+        raise Damaged(
+            f"{file.name} has not the length that its header says",
+            why=f"{data} bytes of tensors instead of {declared}",
+        )
     tensors = [
         Tensor(
             entry.name,

@@ -16,9 +16,8 @@ from types import ModuleType
 from typing import Any
 
 from dlv.adapters.caffe import prototxt
-from dlv.adapters.decimals import shortest
 from dlv.adapters.detect import detect
-from dlv.adapters.protobuf.message import Message, Word
+from dlv.adapters.protobuf import Message, Word, shortest
 from dlv.adapters.source import Source
 from dlv.canonical import dumps, number
 from dlv.errors import Damaged, UnsafeInput, UsageError, require

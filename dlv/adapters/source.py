@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from types import TracebackType
+from typing import TypeVar
 
 from dlv.errors import Damaged, NotFound, StorageError, UsageError
 
 _MOST_PER_CALL = 1 << 30  # Linux stops a read near 2 GiB
+
+T = TypeVar("T")
 
 
 class Source:
@@ -71,3 +75,13 @@ class Source:
 
     def __del__(self) -> None:
         self.close()
+
+
+def opened(path: str, read: Callable[[Source], T]) -> T:
+    """What `read` makes of a file, which stays open for it; closed if `read` fails."""
+    file = Source(path)
+    try:
+        return read(file)
+    except BaseException:
+        file.close()
+        raise

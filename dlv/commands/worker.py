@@ -15,8 +15,7 @@ from dlv.commands.shared.options import argument, command
 @argument("name")
 def run(call: Invocation, run: str, name: str) -> None:
     """Train trials of a run until standard input is closed."""
-    import dlv.adapters.data.parts as data_parts
-    import dlv.adapters.data.sets as data
+    import dlv.adapters.data.sets as sets
     import dlv.disk.children as children
     import dlv.metadata.trials as trials
     import dlv.training.fingerprints as fingerprints
@@ -27,8 +26,8 @@ def run(call: Invocation, run: str, name: str) -> None:
     children.end_with_parent(partial(os.killpg, os.getpgrp(), signal.SIGKILL))
     lifeline = worker.Lifeline(worker.private(0, os.O_RDONLY))
     voice = worker.Voice(worker.private(1, os.O_WRONLY))
-    prints = fingerprints.Fingerprints(repository.cache / fingerprints.CACHE, data.fingerprint)
-    rows = partial(data_parts.open_parts, digest=prints)
+    prints = fingerprints.Fingerprints(repository.cache / fingerprints.CACHE, sets.fingerprint)
+    rows = partial(sets.open_parts, digest=prints)
     with trials.Trials(repository.trials_path) as store:
         import dlv.training.trainers.interface as interface
         import dlv.training.workers.owners as owners

@@ -327,7 +327,7 @@ def _written(
     stack: contextlib.ExitStack,
 ) -> bytes | str:
     """The model in memory, or the path of a file that is there until the stack is left."""
-    from dlv.adapters.onnx.writing.writer import save_network
+    from dlv.adapters.onnx.writer import save_network
 
     out = io.BytesIO()
     if sum(tensor.nbytes for tensor in (*tensors, *constants)) < _MOST_IN_MEMORY:

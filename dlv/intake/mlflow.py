@@ -10,9 +10,7 @@ from typing import Any
 
 import dlv.intake.mlflow_record as record
 import dlv.versions.artifacts as artifacts
-from dlv.adapters.mlflow import database as mlflow_database
-from dlv.adapters.mlflow import files as mlflow_files
-from dlv.adapters.mlflow.files import Run, Store
+from dlv.adapters.mlflow import DatabaseStore, FileStore, Run, Store, is_database, is_store
 from dlv.errors import (
     Conflict,
     Damaged,
@@ -96,18 +94,18 @@ def open_store(path: Path) -> Store:
         if (path / "mlflow.db").is_file():
             return open_store(path / "mlflow.db")
         for folder in (path, path / "mlruns"):
-            if mlflow_files.is_store(folder):
-                return mlflow_files.FileStore(folder)
+            if is_store(folder):
+                return FileStore(folder)
         beside = path.parent / "mlflow.db"
         meant = beside if beside.is_file() else path.parent
-        known = meant is beside or mlflow_files.is_store(meant)
+        known = meant is beside or is_store(meant)
         raise UsageError(
             f"{path} is no MLflow store",
             why="no folder in it is an experiment with a meta.yaml",
             hint=f"dlv import mlflow {meant}" if known else None,
         )
-    if mlflow_database.is_store(path):  # NotFound if there is nothing
-        return mlflow_database.DatabaseStore(path)
+    if is_database(path):  # NotFound if there is nothing
+        return DatabaseStore(path)
     raise UsageError(f"{path} is no MLflow store", why="it is neither a folder nor SQLite")
 
 

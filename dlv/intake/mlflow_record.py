@@ -6,8 +6,7 @@ import datetime
 import re
 from typing import Any
 
-from dlv.adapters.mlflow import files as mlflow_files
-from dlv.adapters.mlflow.files import LoggedModel, Run, Store
+from dlv.adapters.mlflow import LoggedModel, Run, Store, locate, typed, version_name
 from dlv.canonical import is_hash, timestamp
 from dlv.errors import DlvError, NotFound
 from dlv.metadata import versions
@@ -41,7 +40,7 @@ def name(run: Run) -> str:
     """The registered model's name if there is one, else the experiment's."""
     registered = {version.name for version in run.registered}
     given = registered.pop() if len(registered) == 1 else run.experiment.name
-    made = mlflow_files.version_name(given) or "mlflow"
+    made = version_name(given) or "mlflow"
     return f"{KEY}-{made}"[:60] if is_hash(made) else made
 
 
@@ -76,7 +75,7 @@ def parameters(run: Run) -> dict[str, Any]:
     for model in run.models:
         for key, value in model.params.items():
             given.setdefault(key, value)
-    return {key: mlflow_files.typed(value) for key, value in given.items()}
+    return {key: typed(value) for key, value in given.items()}
 
 
 def environment(run: Run) -> dict[str, Any]:
@@ -130,7 +129,7 @@ def places(store: Store, run: Run, skipped: list[tuple[str, str]]) -> list[Place
 def _prefixed(models: list[LoggedModel]) -> list[tuple[LoggedModel, str]]:
     """Each model with the folder for its files: its name, and its step where that is not enough."""
     made: list[tuple[LoggedModel, str]] = []
-    names = [mlflow_files.version_name(model.name) or "model" for model in models]
+    names = [version_name(model.name) or "model" for model in models]
     taken: set[str] = set()
     for model, plain in zip(models, names, strict=True):
         folder = plain if names.count(plain) == 1 else f"{plain}/step-{model.step or 0}"
@@ -146,7 +145,7 @@ def _place(
     if not uri:
         return None
     try:
-        return mlflow_files.locate(store.bases, uri, owner)
+        return locate(store.bases, uri, owner)
     except NotFound as error:
         # No folder is made for a run without artifacts. Where no run has one, they may be lost.
         if not _has_folder(store, run.experiment.id):

@@ -16,7 +16,7 @@ from typing import Any
 
 import dlv.curves.ingest as ingest
 import dlv.intake.mlflow_record as record
-from dlv.adapters.mlflow.files import version_name
+from dlv.adapters.mlflow import version_name
 from dlv.canonical import is_hash, timestamp
 from dlv.curves.event_logs import EventLogs
 from dlv.curves.restart_views import advice

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import dlv.disk.durable as durable
 import dlv.disk.paths as paths
-from dlv.adapters import checkpoint, exported, registry, steps
+from dlv.adapters import checkpoint, exported, registry
+from dlv.adapters.detect import step_of
 from dlv.canonical import dumps, float_of, hash_bytes
 from dlv.disk.ignore import walk
 from dlv.disk.user_files import is_part
@@ -134,9 +135,9 @@ def _export(
     target = folder / f"{hash_bytes(name.encode())[:16]}{exported.SUFFIX}"
     lengths = [",".join(map(str, _shape(text))) for text in shapes]
     with durable.TemporaryFile(repository.tmp, suffix=exported.SUFFIX) as made:
-        from dlv.adapters.aten import aside
+        from dlv.adapters.aten.factory import network_of
 
-        found = aside.network_of(f"{Path(here, file)}:{factory}", lengths, made.path)
+        found = network_of(f"{Path(here, file)}:{factory}", lengths, made.path)
         found.close()
         made.path.rename(target)
     digest, status = paths.hash_file(target)
@@ -370,7 +371,7 @@ def _check_weights(
             }
         if not _holds(opened, path, name, format_, request, added):
             options["network"] = False
-        step = steps.step_of(name) if request.step is None else request.step
+        step = step_of(name) if request.step is None else request.step
         return opened.step if step is None else step
     finally:
         opened.close()
@@ -382,9 +383,9 @@ def _holds(
     """Compare the network of a file with its own framework; return whether it may be used."""
     if opened.network is None or kind not in _HELD or request.known(opened.network.id):
         return True
-    from dlv.adapters.keras.check import beside
+    from dlv.adapters.keras.check import held_against
 
-    verdict = beside.held_against(opened, path, kind)
+    verdict = held_against(opened, path, kind)
     added.warnings += [f"{name}: {text}" for text in (verdict.refused, verdict.note) if text]
     return verdict.refused is None
 

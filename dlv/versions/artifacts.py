@@ -14,7 +14,8 @@ from pathlib import Path
 
 import dlv.disk.paths as paths
 import dlv.versions.add as adding
-from dlv.adapters import detect, registry, steps
+from dlv.adapters import detect, registry
+from dlv.adapters.detect import step_of
 from dlv.errors import DlvError, UnsafeInput
 from dlv.metadata.staged import StagedFile
 
@@ -125,7 +126,7 @@ def _take_weights(
         tensors = {tensor.name: (tensor.dtype, tensor.shape) for tensor in opened.tensors}
         described = opened.network is not None
         if step is None:
-            step = steps.step_of(name)
+            step = step_of(name)
         step = opened.step if step is None else step
     finally:
         opened.close()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.strided import swap
+from dlv.adapters.splice import swap
 from dlv.dtypes import DTYPES, TORCH_DTYPES
 from dlv.errors import UsageError, require
 from dlv.kinds import Array, Raw

@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import BinaryIO, Protocol, cast
 
-from dlv.adapters import registry, steps
+from dlv.adapters import registry
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
+from dlv.adapters.detect import shard_of
 from dlv.canonical import HashedFile, HashSink
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import Conflict, Damaged, UnsafeInput
@@ -157,7 +158,7 @@ def _groups(files: Sequence[WeightFile]) -> list[_Group]:
 
 
 def _order(path: str) -> tuple[str, int, str]:
-    shard = steps.shard_of(path)
+    shard = shard_of(path)
     return (shard[0], shard[1], path) if shard else (path, 0, path)
 
 

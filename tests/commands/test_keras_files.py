@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.keras.check import beside
+from dlv.adapters.keras import check
 from dlv.adapters.keras.writer import save_network
 from dlv.network.graph import Input, Network, Node
 from dlv.network.vocabulary import complete
@@ -39,22 +39,22 @@ def network_of(dlv: Dlv) -> Any:
 @pytest.mark.parametrize(
     ("verdict", "kept"),
     [
-        (beside.Verdict(), True),
-        (beside.Verdict(note="its network was not compared with Keras: no time"), True),
-        (beside.Verdict(refused="kept without its network: torch is off at 'd'"), False),
+        (check.Verdict(), True),
+        (check.Verdict(note="its network was not compared with Keras: no time"), True),
+        (check.Verdict(refused="kept without its network: torch is off at 'd'"), False),
     ],
 )
 def test_a_network_that_differs_is_left_out(
-    dlv: Dlv, model: Path, monkeypatch: pytest.MonkeyPatch, verdict: beside.Verdict, kept: bool
+    dlv: Dlv, model: Path, monkeypatch: pytest.MonkeyPatch, verdict: check.Verdict, kept: bool
 ) -> None:
     """What is asked, and how it comes to a verdict, is tested where networks are compared."""
     asked: list[Path] = []
 
-    def held_against(_opened: Any, path: Path, _format: str) -> beside.Verdict:
+    def held_against(_opened: Any, path: Path, _format: str) -> check.Verdict:
         asked.append(path)
         return verdict
 
-    monkeypatch.setattr(beside, "held_against", held_against)
+    monkeypatch.setattr(check, "held_against", held_against)
     dlv("init")
     if not kept:
         refused = dlv("add", model.name, "--as", "network")

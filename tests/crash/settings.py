@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-import dlv.adapters.data.parts as data_parts
+import dlv.adapters.data.sets as data_parts
 import dlv.archiving.bounding.fixing as fixing
 import dlv.archiving.reencode as reencode
 import dlv.training.workers.pool as pool

@@ -48,13 +48,13 @@ run_git(["status"], folder)
     "the process of a network factory": """
 import sys
 from pathlib import Path
-from dlv.adapters.aten import aside
+from dlv.adapters.aten import factory
 folder = Path(sys.argv[1]).parent
 (folder / "own.py").write_text(
     f"import os, time\\ndef make():\\n    open({sys.argv[1]!r}, 'w').write(str(os.getpid()))\\n"
     "    time.sleep(120)\\n"
 )
-aside.network_of(f"{folder / 'own.py'}:make", [], folder / "result")
+factory.network_of(f"{folder / 'own.py'}:make", [], folder / "result")
 """,
     "a worker": """
 import sys, time
@@ -193,8 +193,8 @@ def test_a_factory_may_be_interrupted_where_dlv_ignores_it(tmp_path: Path, numbe
         "    time.sleep(120)\n"
     )
     code = (
-        "import sys; from pathlib import Path; from dlv.adapters.aten import aside\n"
-        "try: aside.network_of(sys.argv[2] + ':make', [], Path(sys.argv[1] + '.out'))\n"
+        "import sys; from pathlib import Path; from dlv.adapters.aten import factory\n"
+        "try: factory.network_of(sys.argv[2] + ':make', [], Path(sys.argv[1] + '.out'))\n"
         "except KeyboardInterrupt: sys.exit(130)"
     )
     parent = subprocess.Popen(

@@ -17,8 +17,8 @@ import dlv.network.agreement as agreement
 import dlv.weights.arrays as arrays
 from dlv.adapters.onnx import files as onnx_files
 from dlv.adapters.onnx import network as onnx_network
+from dlv.adapters.onnx import writer as onnx_writer
 from dlv.adapters.onnx.call import Call
-from dlv.adapters.onnx.writing import writer as onnx_writer
 from dlv.evaluation.engines import engine
 from dlv.network.graph import Network
 from dlv.network.program import program

@@ -18,7 +18,7 @@ from dlv.adapters import gguf, npz, safetensors
 from dlv.adapters.caffe import files as caffe
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.keras import writer as keras_writer
-from dlv.adapters.onnx.writing import writer as onnx_writer
+from dlv.adapters.onnx import writer as onnx_writer
 from tests import onnx_models
 from tests.conformance.adapter import in_memory, random_bytes
 from tests.fixtures.caffe.nets import LENET, resnet_block

@@ -14,7 +14,7 @@ import torch
 
 import dlv.evaluation.engines as engines
 from dlv.adapters.checkpoint import Checkpoint, Tensor
-from dlv.adapters.onnx.writing.writer import save_network
+from dlv.adapters.onnx.writer import save_network
 from dlv.network.graph import Network, Port
 from dlv.network.program import Program, _resolved, program
 from dlv.network.torch import module as torch_module

@@ -20,7 +20,7 @@ from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.keras import files as keras_files
 from dlv.adapters.keras import writer as keras_writer
 from dlv.adapters.onnx import files as onnx_files
-from dlv.adapters.onnx.writing import writer as onnx_writer
+from dlv.adapters.onnx import writer as onnx_writer
 from dlv.network.graph import Network
 from dlv.network.likeness.comparison import compare
 from tests.fixtures.caffe import nets

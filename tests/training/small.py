@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 import dlv.training.trainers.rows as rows
-from dlv.adapters.data.parts import open_parts
+from dlv.adapters.data.sets import open_parts
 from dlv.network import json_form
 from dlv.network.graph import Network
 from dlv.training.config import resolve, trial_id

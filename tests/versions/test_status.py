@@ -21,7 +21,7 @@ import dlv.versions.commit as committing
 import dlv.versions.status as status
 from dlv.adapters import detect
 from dlv.adapters.checkpoint import Beside, Checkpoint, Tensor
-from dlv.adapters.onnx.writing.writer import save_network
+from dlv.adapters.onnx.writer import save_network
 from dlv.disk.paths import Folder
 from dlv.disk.user_files import Batch
 from dlv.errors import Conflict

@@ -18,7 +18,7 @@ import dlv.versions.transfer as transfer
 import dlv.weights.snapshots as snapshots
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.onnx import files as onnx_files
-from dlv.adapters.onnx.writing import writer as onnx_writer
+from dlv.adapters.onnx import writer as onnx_writer
 from dlv.adapters.torch import reader as torch_files
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict, Damaged, NotFound, UsageError

@@ -138,7 +138,11 @@ class _Rewriting:
         self.known: dict[_Place, tuple[int, str]] = {}  # what stands there, since which write
         self.since: dict[str, int] = {}  # value -> how often its base was written before it
         self.doubtful: dict[str, list[tuple[str, str]]] = {}  # base -> maybe it too, by which op
-        self.last_read = _last_reads(graph)
+        # Value -> the place of the last call that reads it.
+        self.last_read = {
+            ref.name: at for at, call in enumerate(graph.calls) for ref in call.refs()
+        }
+        self.last_read.update({ref.name: len(graph.calls) for ref in refs(graph.outputs)})
         self.module = {p.name: p for p in graph.placeholders if p.kind in (*STATE, CONSTANT)}
         self.made = 0
         self.call: Call = Call("", "", (), ())
@@ -478,12 +482,6 @@ class _Rewriting:
 
 def _name(value: Argument) -> str:
     return value.name if isinstance(value, Ref) else ""
-
-
-def _last_reads(graph: Graph) -> dict[str, int]:
-    last = {ref.name: place for place, call in enumerate(graph.calls) for ref in call.refs()}
-    last.update({ref.name: len(graph.calls) for ref in refs(graph.outputs)})
-    return last
 
 
 _KINDS = ("bool", "uint", "int", "bfloat", "float", "complex")

@@ -8,7 +8,7 @@ else `dlv eval` and `dlv export` offer for it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,11 +46,15 @@ class Batch:
     arguments: tuple[Any, ...]
     named: Mapping[str, Any]
 
+    def mapped(self, change: Callable[[Any], Any]) -> Batch:
+        """The same arguments with each tensor changed."""
+        of_tensors = torch.utils._pytree.tree_map_only
+        arguments = of_tensors(torch.Tensor, change, self.arguments)
+        return Batch(arguments, of_tensors(torch.Tensor, change, dict(self.named)))
+
     def copy(self) -> Batch:
         """Clone all tensors, for a call that may write into its arguments."""
-        clone = torch.utils._pytree.tree_map_only(torch.Tensor, torch.clone, self.arguments)
-        named = torch.utils._pytree.tree_map_only(torch.Tensor, torch.clone, dict(self.named))
-        return Batch(clone, named)
+        return self.mapped(torch.clone)
 
     def tensors(self) -> list[Any]:
         """What the network gets, in the order of its inputs."""
@@ -139,16 +143,11 @@ class _Comparison:
             self.notes.append(_FROZEN.format(len(frozen), frozen[0]))
         try:
             given = example.copy()
-            kept = [(tensor, tensor.detach().clone()) for tensor in self._changed()]
-            try:
+            with _restored(self._changed()), torch.enable_grad():
                 torch.manual_seed(0)
-                with torch.enable_grad():
-                    found = self.module(*given.arguments, **given.named)
-                    leaves = torch.utils._pytree.tree_leaves(found)
-                    wanted = _slopes([leaves[place] for place in self.outputs], trained)
-            finally:
-                for tensor, before in kept:
-                    tensor.data.copy_(before)
+                found = self.module(*given.arguments, **given.named)
+                leaves = torch.utils._pytree.tree_leaves(found)
+                wanted = _slopes([leaves[place] for place in self.outputs], trained)
         except Exception:  # nor can the module itself be trained so
             return
         names = [name for name in trained if name in own]
@@ -183,14 +182,9 @@ class _Comparison:
     def _original(self, batch: Batch, seed: int = 0) -> list[Any]:
         """What the module gives, at the places that the network has outputs for."""
         given = batch.copy()
-        kept = [(tensor, tensor.detach().clone()) for tensor in self._changed()]
-        try:
+        with _restored(self._changed()), torch.no_grad():
             torch.manual_seed(seed)
-            with torch.no_grad():
-                found = self.module(*given.arguments, **given.named)
-        finally:
-            for tensor, before in kept:
-                tensor.data.copy_(before)
+            found = self.module(*given.arguments, **given.named)
         leaves = torch.utils._pytree.tree_leaves(found)
         return [leaves[place] for place in self.outputs]
 
@@ -201,14 +195,8 @@ class _Comparison:
             yield from self.module.parameters()
 
     def _check_repeats(self, batch: Batch, wanted: Sequence[Any]) -> None:
-        again = self._original(batch, seed=1)
-        names = [f"output {place}" for place in range(len(wanted))]
-        off = differing(
-            names,
-            dict(zip(names, map(_array, again), strict=True)),
-            dict(zip(names, map(_array, wanted), strict=True)),
-        )
-        if off is not None:
+        expected = _named(wanted)
+        if differing(list(expected), _named(self._original(batch, seed=1)), expected) is not None:
             raise Disagreement(
                 "the module gives another result on each call",
                 why="it draws random numbers in evaluation by other means than torch operations",
@@ -222,15 +210,10 @@ class _Comparison:
                 "the traced network fails on a batch that the module accepts",
                 why=" ".join([_line(error), *getattr(error, "__notes__", [])]),
             ) from error
-        names = [f"output {place}" for place in range(len(wanted))]
-        off = differing(
-            names,
-            dict(zip(names, map(_array, found), strict=True)),
-            dict(zip(names, map(_array, wanted), strict=True)),
-            tolerance(*self._dtypes()),
-        )
+        got, expected = _named(found), _named(wanted)
+        off = differing(list(expected), got, expected, tolerance(*self._dtypes()))
         if off is not None:
-            self._check_fast_path(batch, names, found)
+            self._check_fast_path(batch, got)
             layer = ""
             with contextlib.suppress(Exception):  # only the message is poorer
                 layer = self._first_layer(batch)
@@ -239,15 +222,14 @@ class _Comparison:
                 why=f"{off}, first {layer}" if layer else str(off),
             )
 
-    def _check_fast_path(self, batch: Batch, names: Sequence[str], results: Sequence[Any]) -> None:
+    def _check_fast_path(self, batch: Batch, got: Mapping[str, Array]) -> None:
         fast = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)
         try:
-            wanted = dict(zip(names, map(_array, self._original(batch)), strict=True))
+            wanted = _named(self._original(batch))
         finally:
             torch.backends.mha.set_fastpath_enabled(fast)
-        got = dict(zip(names, map(_array, results), strict=True))
-        if differing(names, got, wanted, tolerance(*self._dtypes())) is None:
+        if differing(list(wanted), got, wanted, tolerance(*self._dtypes())) is None:
             raise Disagreement(
                 "the module gives other results in evaluation with gradients than without",
                 why="torch's fast path for transformer encoders sets padded positions to zero",
@@ -334,13 +316,9 @@ class _Comparison:
             return self._run_rebuilt(batch)
 
     def _run_rebuilt(self, batch: Batch) -> Sequence[Any]:
-        kept = [(tensor, tensor.clone()) for tensor in self.rebuilt.buffers()]
-        try:
+        with _restored(self.rebuilt.buffers()):
             torch.manual_seed(0)
             found = self.rebuilt(*batch.copy().tensors())
-        finally:
-            for tensor, before in kept:
-                tensor.data.copy_(before)
         return found if isinstance(found, tuple) else (found,)
 
     def _inputs(self, batch: Batch) -> dict[str, Array]:
@@ -358,6 +336,21 @@ class _Comparison:
         tensors = {name: _array(tensor) for name, tensor in self.tensors.items()}
         constants = {name: _array(tensor) for name, tensor in self.constants.items()}
         return onnxruntime_outputs(self.network, tensors, constants, self._inputs(batch))
+
+
+@contextlib.contextmanager
+def _restored(tensors: Iterable[Any]) -> Iterator[None]:
+    """The tensors hold afterwards what they hold now."""
+    kept = [(tensor, tensor.detach().clone()) for tensor in tensors]
+    try:
+        yield
+    finally:
+        for tensor, before in kept:
+            tensor.data.copy_(before)
+
+
+def _named(outputs: Sequence[Any]) -> dict[str, Array]:
+    return {f"output {place}": _array(value) for place, value in enumerate(outputs)}
 
 
 def _slopes(outputs: Sequence[Any], parameters: Mapping[str, Any]) -> dict[str, Array]:
@@ -399,11 +392,7 @@ def _other(example: Batch, size: int, length: int | None) -> Batch:
         made = torch.from_numpy(np.asarray(another(_array(tensor), batch=batch, seed=seed)))
         return made.to(tensor.dtype).to(tensor.device)
 
-    tree = torch.utils._pytree
-    return Batch(
-        tree.tree_map_only(torch.Tensor, changed, example.arguments),
-        tree.tree_map_only(torch.Tensor, changed, dict(example.named)),
-    )
+    return example.mapped(changed)
 
 
 def _moved(batch: Batch) -> Batch:
@@ -414,11 +403,7 @@ def _moved(batch: Batch) -> Batch:
             return tensor
         return tensor * (1 + 2.0**-22 * torch.sign(torch.randn_like(tensor)))
 
-    tree = torch.utils._pytree
-    return Batch(
-        tree.tree_map_only(torch.Tensor, moved, batch.arguments),
-        tree.tree_map_only(torch.Tensor, moved, dict(batch.named)),
-    )
+    return batch.mapped(moved)
 
 
 def _array(value: Any) -> Array:

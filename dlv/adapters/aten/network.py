@@ -9,26 +9,29 @@ from typing import Any
 
 import numpy as np
 
-from dlv.adapters.aten.call import Match, Reading, Unmatched
 from dlv.adapters.aten.functional import Written, functionalise, in_place
 from dlv.adapters.aten.ops import match
 from dlv.adapters.aten.record import (
     BUFFER,
     CONSTANT,
     INPUT,
+    RESPONSE_NORM,
     STATE,
     Argument,
     Call,
     Given,
     Graph,
+    Match,
+    Reading,
     Ref,
     Tagged,
-    Value,
+    Unmatched,
     check,
+    join,
     refs,
     rename_symbols,
+    unfold,
 )
-from dlv.adapters.aten.rewrite import RESPONSE_NORM, join, unfold
 from dlv.adapters.checkpoint import Tensor
 from dlv.canonical import number
 from dlv.network.fields import FieldError
@@ -313,12 +316,9 @@ class _Conversion:
                 return None
         return Match(found.op, attrs, found.inputs, found.params, found.variant)
 
-    def _value(self, name: str) -> Value | None:
-        return self.graph.values.get(name)
-
     def _recorded(self, name: str) -> Shape | None:
         """The shape of a value, a number being a scalar."""
-        value = self._value(name)
+        value = self.graph.values.get(name)
         if value is None:
             return None
         return () if value.dtype is None else value.shape

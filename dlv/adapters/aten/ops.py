@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from dlv.adapters.aten.call import Match, Reading, Unmatched
-from dlv.adapters.aten.record import Ref, Tagged
-from dlv.adapters.aten.rewrite import RESPONSE_NORM
+from dlv.adapters.aten.record import RESPONSE_NORM, Match, Reading, Ref, Tagged, Unmatched
 
 Rule = Callable[[Reading], Match]
 
@@ -117,29 +115,16 @@ def _embedding(call: Reading) -> Match:
     return Match("EMBED", {"rows": rows, "out": out}, (x,), {"weight": weight})
 
 
-def _batch_norm(call: Reading) -> Match:
-    x = call.data("input")
-    call.only(0)
-    statistics = call.slots(running_mean="running_mean", running_var="running_var")
-    return Match(
-        "NORM",
-        {"eps": call.number("eps", 1e-5), "momentum": call.number("momentum", 0.1), "axis": 1},
-        (x,),
-        {**call.slots(weight="weight", bias="bias"), **statistics},
-        "BATCH",
-    )
+def _norm_of_channels(variant: str) -> Rule:
+    def rule(call: Reading) -> Match:
+        x = call.data("input")
+        call.only(0)
+        attrs = {"eps": call.number("eps", 1e-5), "momentum": call.number("momentum", 0.1)}
+        statistics = {slot: slot for slot in ("running_mean", "running_var")}
+        params = call.slots(weight="weight", bias="bias", **statistics)
+        return Match("NORM", {**attrs, "axis": 1}, (x,), params, variant)
 
-
-def _instance_norm(call: Reading) -> Match:
-    x = call.data("input")
-    statistics = call.slots(running_mean="running_mean", running_var="running_var")
-    return Match(
-        "NORM",
-        {"eps": call.number("eps", 1e-5), "momentum": call.number("momentum", 0.1), "axis": 1},
-        (x,),
-        {**call.slots(weight="weight", bias="bias"), **statistics},
-        "INSTANCE",
-    )
+    return rule
 
 
 def _layer_norm(call: Reading) -> Match:
@@ -169,13 +154,11 @@ def _response_norm(call: Reading) -> Match:
     return Match("NORM", attrs, (call.data("self"),), variant="LRN")
 
 
-def _relu(call: Reading) -> Match:
-    x = call.data("self")
-    return Match("RELU", {"slope": 0.0}, (x,))
-
-
-def _leaky_relu(call: Reading) -> Match:
-    return Match("RELU", {"slope": call.number("negative_slope", 0.01)}, (call.data("self"),))
+def _relu(slope: float) -> Rule:
+    """A slope that the call does not name is the default."""
+    return lambda call: Match(
+        "RELU", {"slope": call.number("negative_slope", slope)}, (call.data("self"),)
+    )
 
 
 def _act(variant: str) -> Rule:
@@ -207,10 +190,6 @@ def _softmax(log: bool) -> Rule:
         return Match("SOFTMAX", {"axis": call.whole("dim"), "log": log}, (x,))
 
     return rule
-
-
-def _dropout(call: Reading) -> Match:
-    return Match("DROPOUT", {"p": call.number("p")}, (call.data("input"),))
 
 
 def _attention(call: Reading) -> Match:
@@ -367,11 +346,6 @@ def _reshape(call: Reading, inputs: tuple[Ref, ...] = (), **attrs: object) -> Ma
     return Match("RESHAPE", attrs, (call.data("self"), *inputs))
 
 
-def _flatten(call: Reading) -> Match:
-    start, end = call.whole("start_dim", 0), call.whole("end_dim", -1)
-    return _reshape(call, kind="flatten", start=start, end=end)
-
-
 def _view(kind: str) -> Rule:
     def rule(call: Reading) -> Match:
         size, refs = call.lengths("shape" if call.get("shape") is not None else "size")
@@ -390,30 +364,14 @@ def _unflatten(call: Reading) -> Match:
     return _reshape(call, kind="reshape", size=size)
 
 
-def _transpose(call: Reading) -> Match:
-    return _reshape(call, kind="transpose", axes=[call.whole("dim0"), call.whole("dim1")])
-
-
 def _t(call: Reading) -> Match:
     call.rank(call.data("self"), 2)
     return _reshape(call, kind="transpose", axes=[0, 1])
 
 
-def _permute(call: Reading) -> Match:
-    return _reshape(call, kind="permute", axes=call.ints("dims"))
-
-
 def _squeeze(call: Reading) -> Match:
     axis = call.ints("dim") if call.get("dim") is not None else None
     return _reshape(call, kind="squeeze", axis=axis)
-
-
-def _unsqueeze(call: Reading) -> Match:
-    return _reshape(call, kind="unsqueeze", axis=call.whole("dim"))
-
-
-def _select(call: Reading) -> Match:
-    return _reshape(call, kind="select", axis=call.whole("dim"), index=call.whole("index"))
 
 
 def _slice(call: Reading) -> Match:
@@ -478,10 +436,6 @@ def _fill(const: float | None) -> Rule:
     return rule
 
 
-def _size(call: Reading) -> Match:
-    return _reshape(call, kind="size", axis=call.whole("dim"))
-
-
 def _arithmetic(call: Reading) -> Match:
     if call.out().dtype is not None:
         raise Unmatched
@@ -503,18 +457,18 @@ RULES: dict[str, Rule] = {
     "aten.mm.default": _product(None, "self", "mat2"),
     "aten.matmul.default": _product(None, "self", "other"),
     "aten.embedding.default": _embedding,
-    "aten.batch_norm.default": _batch_norm,
-    "aten._native_batch_norm_legit_no_training.default": _batch_norm,
-    "aten._native_batch_norm_legit_functional.default": _batch_norm,
-    "aten.instance_norm.default": _instance_norm,
+    "aten.batch_norm.default": _norm_of_channels("BATCH"),
+    "aten._native_batch_norm_legit_no_training.default": _norm_of_channels("BATCH"),
+    "aten._native_batch_norm_legit_functional.default": _norm_of_channels("BATCH"),
+    "aten.instance_norm.default": _norm_of_channels("INSTANCE"),
     "aten.layer_norm.default": _layer_norm,
     "aten.native_layer_norm.default": _layer_norm,
     "aten.rms_norm.default": _rms_norm,
     "aten._fused_rms_norm.default": _rms_norm,
     "aten.group_norm.default": _group_norm,
     RESPONSE_NORM: _response_norm,
-    "aten.relu.default": _relu,
-    "aten.leaky_relu.default": _leaky_relu,
+    "aten.relu.default": _relu(0.0),
+    "aten.leaky_relu.default": _relu(0.01),
     "aten.gelu.default": _gelu,
     "aten.silu.default": _act("SILU"),
     "aten.sigmoid.default": _act("SIGMOID"),
@@ -525,7 +479,9 @@ RULES: dict[str, Rule] = {
     "aten._softmax.default": _softmax(False),
     "aten.log_softmax.int": _softmax(True),
     "aten._log_softmax.default": _softmax(True),
-    "aten.dropout.default": _dropout,
+    "aten.dropout.default": lambda call: Match(
+        "DROPOUT", {"p": call.number("p")}, (call.data("input"),)
+    ),
     "aten.scaled_dot_product_attention.default": _attention,
     "aten._scaled_dot_product_flash_attention_for_cpu.default": _attention,
     "aten.lstm.input": _recurrent("LSTM"),
@@ -545,19 +501,25 @@ RULES: dict[str, Rule] = {
     "aten.mean.dim": _mean,
     "aten.mean.default": _mean,
     "aten.cat.default": _concat,
-    "aten.flatten.using_ints": _flatten,
+    "aten.flatten.using_ints": lambda call: _reshape(
+        call, kind="flatten", start=call.whole("start_dim", 0), end=call.whole("end_dim", -1)
+    ),
     "aten.view.default": _view("view"),
     "aten._unsafe_view.default": _view("view"),
     "aten.reshape.default": _view("reshape"),
     "aten.unflatten.int": _unflatten,
-    "aten.transpose.int": _transpose,
+    "aten.transpose.int": lambda call: _reshape(
+        call, kind="transpose", axes=[call.whole("dim0"), call.whole("dim1")]
+    ),
     "aten.t.default": _t,
-    "aten.permute.default": _permute,
+    "aten.permute.default": lambda call: _reshape(call, kind="permute", axes=call.ints("dims")),
     "aten.squeeze.default": _squeeze,
     "aten.squeeze.dim": _squeeze,
     "aten.squeeze.dims": _squeeze,
-    "aten.unsqueeze.default": _unsqueeze,
-    "aten.select.int": _select,
+    "aten.unsqueeze.default": lambda call: _reshape(call, kind="unsqueeze", axis=call.whole("dim")),
+    "aten.select.int": lambda call: _reshape(
+        call, kind="select", axis=call.whole("dim"), index=call.whole("index")
+    ),
     "aten.slice.Tensor": _slice,
     "aten.narrow.default": _narrow,
     "aten.expand.default": _expand,
@@ -573,7 +535,7 @@ RULES: dict[str, Rule] = {
     "aten.zeros.default": _fill(0.0),
     "aten.ones.default": _fill(1.0),
     "aten.full.default": _fill(None),
-    "aten.sym_size.int": _size,
+    "aten.sym_size.int": lambda call: _reshape(call, kind="size", axis=call.whole("dim")),
 }
 
 

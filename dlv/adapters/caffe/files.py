@@ -22,8 +22,8 @@ from dlv.adapters.caffe.graph import build
 from dlv.adapters.caffe.layers import translate
 from dlv.adapters.caffe.spec import MOST_FIELDS, Blob, Layer, read_net, read_spec
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
-from dlv.adapters.protobuf.reader import Span, message, packed_bytes
-from dlv.adapters.source import Source
+from dlv.adapters.protobuf import Span, message, packed_bytes
+from dlv.adapters.source import Source, opened
 from dlv.adapters.splice import Piece
 from dlv.errors import Damaged, UsageError
 from dlv.kinds import Raw
@@ -42,15 +42,7 @@ _BATCH_NORM = ("running_mean", "running_var")
 
 def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protocol)
     """A network with its weights, or, from a text, a network alone."""
-    file = Source(path)
-    try:
-        if not _CONTROL.search(file.read(0, min(file.size, _HEAD))):
-            file.close()
-            return _open_text(path)
-        return _open_weights(file)
-    except BaseException:
-        file.close()
-        raise
+    return opened(path, _open)
 
 
 restore = splice.restore
@@ -66,8 +58,11 @@ def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> 
     )
 
 
-def _open_text(path: str) -> Checkpoint:
-    net = prototxt.read(path)
+def _open(file: Source) -> Checkpoint:
+    if _CONTROL.search(file.read(0, min(file.size, _HEAD))):
+        return _open_weights(file)
+    file.close()
+    net = prototxt.read(file.path)
     spec = read_spec(net)
     network, notes = build(spec, translate)
     if any("blobs" in layer.body for layer in spec.every):
@@ -211,15 +206,9 @@ def _tie(network: Network, tensors: list[Tensor], notes: list[str]) -> Network:
     for name, kept in network.aliases.items():
         if name in place and kept in place:
             first, second = tensors[place[kept]], tensors[place[name]]
-            if place[kept] > place[name] or not _equal(first, second):
+            if place[kept] > place[name] or first.content_hash() != second.content_hash():
                 notes.append(f"{name} is shared with {kept}, but holds other numbers")
                 continue
             tensors[place[name]] = replace(second, tied=kept)
         aliases[name] = kept
     return replace(network, aliases=aliases)
-
-
-def _equal(first: Tensor, second: Tensor) -> bool:
-    if (first.dtype, first.shape) != (second.dtype, second.shape):
-        return False
-    return all(a == b for a, b in zip(first.parts(), second.parts(), strict=True))

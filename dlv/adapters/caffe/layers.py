@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dlv.adapters.caffe.builder import Builder
+from dlv.adapters.caffe.graph import Builder
 from dlv.adapters.caffe.spec import ENUMS, Layer
-from dlv.adapters.protobuf.message import Message
+from dlv.adapters.protobuf import Message
 from dlv.errors import Damaged
 from dlv.network.graph import Port
 from dlv.network.sizes import MAX_RANK, Dim, Shape
@@ -19,35 +19,26 @@ Ports = list[Port]
 _FIELDS = (("kernel", "kernel_size", 0), ("stride", "stride", 1), ("pad", "pad", 0))
 
 
-def convolution(b: Builder, layer: Layer, inputs: Ports) -> Ports:
-    return _convolutions(b, layer, inputs, "CONV")
-
-
-def deconvolution(b: Builder, layer: Layer, inputs: Ports) -> Ports:
-    return _convolutions(b, layer, inputs, "DECONV")
-
-
-def _convolutions(b: Builder, layer: Layer, inputs: Ports, op: str) -> Ports:
+def _convolution(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     """One top for each bottom, all with the same weights."""
     param = layer.param("convolution")
     if not inputs or len(inputs) != len(layer.tops):
         raise Damaged(f"{layer.where()} has {len(inputs)} bottoms and {len(layer.tops)} tops")
     bias = param.flag("bias_term", True)
-    slots = ("weight", "bias") if bias else ("weight",)
+    op = "CONV" if layer.type == "Convolution" else "DECONV"
     result = []
     for port in inputs:
         rank = b.rank(port)
         axis = param.integer("axis", 1)
         if axis != 1 and (rank is None or axis + rank != 1):
-            return b.raw(layer, inputs)
+            return b.raw(inputs)
         attrs: dict[str, Any] = {
             "out": param.count("num_output", 0),
             "groups": param.count("group", 1),
             "bias": bias,
             **_window(layer, param, None if rank is None else rank - 2),
         }
-        params = {slot: layer.tensor(slot) for slot in slots}
-        result.append(b.add(layer, op, None, [port], attrs, params=params))
+        result.append(b.add(op, [port], attrs, params=weights(layer, bias=bias)))
     return result
 
 
@@ -100,16 +91,16 @@ def pooling(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     if param.flag("global_pooling", False):
         if variant is None:
             kept = None if shape is None else (*shape[:2], *[1] * axes)
-            return b.raw(layer, inputs, kept)
-        name, _ = b.add(layer, "POOL", variant, inputs, {"size": [1] * axes})
+            return b.raw(inputs, kept)
+        name, _ = b.add("POOL", inputs, {"size": [1] * axes}, variant=variant)
     else:
         lengths: Shape = (None,) * axes if shape is None else shape[2:]
         counts = [_count(*row, ceil=ceil) for row in zip(lengths, *window.values(), strict=True)]
         unpadded = ceil and not any(window["pad"])
         if variant is None or (unpadded and any(map(_empty, lengths, *window.values()))):
-            return b.raw(layer, inputs, None if shape is None else (*shape[:2], *counts))
+            return b.raw(inputs, None if shape is None else (*shape[:2], *counts))
         attrs = {**window, "ceil": ceil and _matters(lengths, window)}
-        name, _ = b.add(layer, "POOL", variant, inputs, attrs)
+        name, _ = b.add("POOL", inputs, attrs, variant=variant)
     return [(name, port) for port in range(len(layer.tops))]
 
 
@@ -150,28 +141,28 @@ def flatten(b: Builder, layer: Layer, inputs: Ports) -> Ports:
         "start": param.integer("axis", 1),
         "end": param.integer("end_axis", -1),
     }
-    return [b.add(layer, "RESHAPE", None, _first(layer, inputs), attrs)]
+    return [b.add("RESHAPE", [only_bottom(layer, inputs)], attrs)]
 
 
 def permute(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     order = layer.param("permute").counts("order")
-    rank = b.rank(_first(layer, inputs)[0])
+    rank = b.rank(only_bottom(layer, inputs))
     if not order or rank is None:
-        return b.raw(layer, inputs)
+        return b.raw(inputs)
     if len(set(order)) != len(order) or max(order) >= rank:
         raise Damaged(f"{layer.where()}: its order is {order[:8]}", why=f"the rank is {rank}")
     axes = [*order, *(axis for axis in range(rank) if axis not in order)]
     attrs = {"kind": "permute", "axes": axes}
-    return [b.add(layer, "RESHAPE", None, inputs, attrs)]
+    return [b.add("RESHAPE", inputs, attrs)]
 
 
 def reshape(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     """0 keeps a length, -1 takes what is left, `axis` and `num_axes` say what is replaced."""
     param = layer.param("reshape")
     wanted = param.message("shape").integers("dim", -1)
-    shape = b.shape(_first(layer, inputs)[0])
+    shape = b.shape(only_bottom(layer, inputs))
     if shape is None:
-        return b.raw(layer, inputs)
+        return b.raw(inputs)
     start, count = param.integer("axis", 0), param.integer("num_axes", -1)
     start = start if start >= 0 else len(shape) + start + 1
     end = len(shape) if count == -1 else start + count
@@ -191,8 +182,8 @@ def reshape(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     if size.count(-1) > 1:
         raise Damaged(f"{layer.where()}: -1 is there twice")
     if size.count(-1) + size.count(None) > 1:
-        return b.raw(layer, inputs)
-    return [b.add(layer, "RESHAPE", None, inputs, {"kind": "reshape", "size": size})]
+        return b.raw(inputs)
+    return [b.add("RESHAPE", inputs, {"kind": "reshape", "size": size})]
 
 
 def slice_(b: Builder, layer: Layer, inputs: Ports) -> Ports:
@@ -212,7 +203,7 @@ def slice_(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     if shape is not None and -len(shape) <= axis < len(shape):
         length = shape[axis]
     if not isinstance(length, int):
-        return _slices(b, layer, inputs, axis, points)
+        return _slices(b, inputs, axis, points)
     if not points:
         if length % tops:
             raise Damaged(f"{layer.where()}: {length} cannot be cut into {tops} equal parts")
@@ -224,28 +215,19 @@ def slice_(b: Builder, layer: Layer, inputs: Ports) -> Ports:
             f"{layer.where()}: its slice_point is {points[:8]}", why=f"the length is {length}"
         )
     attrs = {"kind": "split", "axis": axis, "sizes": sizes}
-    name, _ = b.add(layer, "RESHAPE", None, inputs, attrs)
+    name, _ = b.add("RESHAPE", inputs, attrs)
     return [(name, index) for index in range(tops)]
 
 
-def _slices(b: Builder, layer: Layer, inputs: Ports, axis: int, points: list[int]) -> Ports:
+def _slices(b: Builder, inputs: Ports, axis: int, points: list[int]) -> Ports:
     """Cut where the length is not known: the last part is what is left."""
     if not points or points != sorted(set(points)) or not points[0]:
-        return b.raw(layer, inputs)
+        return b.raw(inputs)
     result = []
     for index, (start, end) in enumerate(pairwise([0, *points, None])):
         attrs = {"kind": "slice", "axis": axis, "start": start, "end": end}
-        result.append(b.add(layer, "RESHAPE", None, inputs, attrs, part=f"top{index}"))
+        result.append(b.add("RESHAPE", inputs, attrs, part=f"top{index}"))
     return result
-
-
-def _first(layer: Layer, inputs: Ports) -> Ports:
-    if len(inputs) != 1 or len(layer.tops) != 1:
-        raise Damaged(
-            f"{layer.where()} has {len(inputs)} bottoms and {len(layer.tops)} tops",
-            why=f"{layer.type} takes one of each",
-        )
-    return inputs
 
 
 _Translate = Callable[[Builder, Layer, Ports], Ports]
@@ -262,6 +244,7 @@ def translate(b: Builder, layer: Layer, inputs: Ports, scale: Layer | None) -> P
 
     A field that is not understood may say that it computes something else: then it stays raw.
     """
+    b.layer = layer
     known = _TYPES.get(layer.type)
     if known is not None or layer.type == "BatchNorm":
         before = b.mark()
@@ -275,14 +258,14 @@ def translate(b: Builder, layer: Layer, inputs: Ports, scale: Layer | None) -> P
             return made
         b.back_to(before)
         b.notes.append(f"{layer.name!r} is kept as it is: its field {odd} is not understood")
-        return b.raw(layer, inputs)
+        return b.raw(inputs)
     if layer.type in _SAME_SHAPE and inputs:
         return _same(b, layer, inputs)
     if layer.type not in _KNOWN_RAW:
         note = f"layers of the type {layer.type!r} are not known: they are kept as they are"
         if note not in b.notes:
             b.notes.append(note)
-    return b.raw(layer, inputs)
+    return b.raw(inputs)
 
 
 def only_bottom(layer: Layer, inputs: Sequence[Port]) -> Port:
@@ -306,7 +289,7 @@ def _some(layer: Layer, inputs: Sequence[Port]) -> Sequence[Port]:
 def _batch_norm(b: Builder, layer: Layer, inputs: Ports, scale: Layer | None) -> Ports:
     param = layer.param("batch_norm")
     if param.flag("scale_bias", False) or not param.flag("use_global_stats", True):
-        return b.raw(layer, inputs, b.shape(only_bottom(layer, inputs)))
+        return b.raw(inputs, b.shape(only_bottom(layer, inputs)))
     params = {slot: layer.tensor(slot) for slot in ("running_mean", "running_var")}
     if scale is not None:
         params["weight"] = scale.tensor("weight")
@@ -318,7 +301,7 @@ def _batch_norm(b: Builder, layer: Layer, inputs: Ports, scale: Layer | None) ->
         "momentum": round(1 - param.number("moving_average_fraction", 0.999), 9),
     }
     params = {slot: params[slot] for slot in order if slot in params}
-    return [b.add(layer, "NORM", "BATCH", [only_bottom(layer, inputs)], attrs, params=params)]
+    return [b.add("NORM", [only_bottom(layer, inputs)], attrs, variant="BATCH", params=params)]
 
 
 def _inner_product(b: Builder, layer: Layer, inputs: Ports) -> Ports:
@@ -328,20 +311,20 @@ def _inner_product(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     if axis < 0 and rank is not None:
         axis += rank
     if axis < 0 and axis != -1:
-        return b.raw(layer, inputs)
+        return b.raw(inputs)
     if rank is not None and axis >= rank:
         raise Damaged(f"{layer.where()}: axis {axis} does not exist", why=f"the rank is {rank}")
     # It sees everything behind the axis as one row.
     if axis >= 0 and rank != axis + 1:
         attrs = {"kind": "flatten", "start": axis, "end": -1}
-        port = b.add(layer, "RESHAPE", None, [port], attrs, part="flatten")
+        port = b.add("RESHAPE", [port], attrs, part="flatten")
     bias = param.flag("bias_term", True)
     attrs = {
         "out": param.count("num_output", 0),
         "bias": bias,
         "layout": "in_out" if param.flag("transpose", False) else "out_in",
     }
-    return [b.add(layer, "FULL", None, [port], attrs, params=weights(layer, bias=bias))]
+    return [b.add("FULL", [port], attrs, params=weights(layer, bias=bias))]
 
 
 def weights(layer: Layer, *, bias: bool) -> dict[str, str]:
@@ -352,44 +335,39 @@ def _embed(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     param = layer.param("embed")
     out = param.count("num_output", 0)
     attrs = {"out": out, "rows": param.count("input_dim", 0)}
-    port = b.add(
-        layer, "EMBED", None, [only_bottom(layer, inputs)], attrs, params=weights(layer, bias=False)
-    )
+    port = b.add("EMBED", [only_bottom(layer, inputs)], attrs, params=weights(layer, bias=False))
     if param.flag("bias_term", True):
         params = {"value": layer.tensor("bias")}
-        port = b.add(layer, "ADD", None, [port], {"shape": [out]}, params=params, part="add")
+        port = b.add("ADD", [port], {"shape": [out]}, params=params, part="add")
     return [port]
 
 
 def _relu(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     slope = layer.param("relu").number("negative_slope", 0.0)
-    return [b.add(layer, "RELU", None, [only_bottom(layer, inputs)], {"slope": slope})]
+    return [b.add("RELU", [only_bottom(layer, inputs)], {"slope": slope})]
 
 
 def _activation(variant: str) -> _Translate:
-    def made(b: Builder, layer: Layer, inputs: Ports) -> Ports:
-        return [b.add(layer, "ACT", variant, [only_bottom(layer, inputs)])]
-
-    return made
+    return lambda b, layer, inputs: [b.add("ACT", [only_bottom(layer, inputs)], variant=variant)]
 
 
 def _softmax(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     axis, rank = layer.param("softmax").integer("axis", 1), b.rank(only_bottom(layer, inputs))
     if rank is not None and axis == rank - 1:
         axis = -1  # as others call the last one
-    return [b.add(layer, "SOFTMAX", None, [only_bottom(layer, inputs)], {"axis": axis})]
+    return [b.add("SOFTMAX", [only_bottom(layer, inputs)], {"axis": axis})]
 
 
 def _dropout(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     ratio = layer.param("dropout").number("dropout_ratio", 0.5)
-    return [b.add(layer, "DROPOUT", None, [only_bottom(layer, inputs)], {"p": ratio})]
+    return [b.add("DROPOUT", [only_bottom(layer, inputs)], {"p": ratio})]
 
 
 def _lrn(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     """Caffe divides alpha by the size, as NORM LRN does."""
     param, port = layer.param("lrn"), only_bottom(layer, inputs)
     if param.word("norm_region", ENUMS["Region"], "ACROSS_CHANNELS") != "ACROSS_CHANNELS":
-        return b.raw(layer, inputs, b.shape(port))
+        return b.raw(inputs, b.shape(port))
     size = param.count("local_size", 5)
     if size % 2 == 0:
         raise Damaged(f"{layer.where()}: local_size is {size}", why="it takes an odd number")
@@ -399,13 +377,13 @@ def _lrn(b: Builder, layer: Layer, inputs: Ports) -> Ports:
         "beta": param.number("beta", 0.75),
         "k": param.number("k", 1.0),
     }
-    return [b.add(layer, "NORM", "LRN", [port], attrs)]
+    return [b.add("NORM", [port], attrs, variant="LRN")]
 
 
 def _concat(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     param = layer.param("concat")
     axis = param.count("concat_dim", 1) if "concat_dim" in param else param.integer("axis", 1)
-    return [b.add(layer, "CONCAT", None, _some(layer, inputs), {"axis": axis})]
+    return [b.add("CONCAT", _some(layer, inputs), {"axis": axis})]
 
 
 def _eltwise(b: Builder, layer: Layer, inputs: Ports) -> Ports:
@@ -420,15 +398,15 @@ def _eltwise(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     if len(_some(layer, inputs)) < 2:
         raise Damaged(f"{layer.where()} has one bottom", why="Eltwise takes two or more")
     if operation == "MAX":
-        return b.raw(layer, inputs, b.shape(inputs[0]))
+        return b.raw(inputs, b.shape(inputs[0]))
     if operation == "PROD":
-        return [b.add(layer, "MUL", None, inputs)]
+        return [b.add("MUL", inputs)]
     for index, factor in enumerate(factors):
         if factor != 1:
             attrs = {"const": factor}
             part = f"coeff{index}"
-            inputs[index] = b.add(layer, "MUL", None, [inputs[index]], attrs, part=part)
-    return [b.add(layer, "ADD", None, inputs)]
+            inputs[index] = b.add("MUL", [inputs[index]], attrs, part=part)
+    return [b.add("ADD", inputs)]
 
 
 def _power(b: Builder, layer: Layer, inputs: Ports) -> Ports:
@@ -436,18 +414,18 @@ def _power(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     param, port = layer.param("power"), only_bottom(layer, inputs)
     scale, shift = param.number("scale", 1.0), param.number("shift", 0.0)
     if param.number("power", 1.0) != 1:
-        return b.raw(layer, inputs, b.shape(port))
+        return b.raw(inputs, b.shape(port))
     if not shift:
-        return [b.add(layer, "MUL", None, [port], {"const": scale})]
+        return [b.add("MUL", [port], {"const": scale})]
     if scale != 1:
-        port = b.add(layer, "MUL", None, [port], {"const": scale}, part="scale")
-    return [b.add(layer, "ADD", None, [port], {"const": shift})]
+        port = b.add("MUL", [port], {"const": scale}, part="scale")
+    return [b.add("ADD", [port], {"const": shift})]
 
 
 def _swish(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     if layer.param("swish").number("beta", 1.0) == 1:
         return _activation("SILU")(b, layer, inputs)
-    return b.raw(layer, inputs, b.shape(only_bottom(layer, inputs)))
+    return b.raw(inputs, b.shape(only_bottom(layer, inputs)))
 
 
 def _side(b: Builder, layer: Layer, inputs: Ports) -> Ports:
@@ -465,17 +443,17 @@ def _side(b: Builder, layer: Layer, inputs: Ports) -> Ports:
             port = inputs[1]
             for place in range(axis + other, rank):
                 attrs = {"kind": "unsqueeze", "axis": place}
-                port = b.add(layer, "RESHAPE", None, [port], attrs, part=f"axis{place}")
-            return [b.add(layer, op, None, [inputs[0], port])]
+                port = b.add("RESHAPE", [port], attrs, part=f"axis{place}")
+            return [b.add(op, [inputs[0], port])]
     if len(inputs) == 1 and shape is not None and rank == axis + 1:
         depth, port = shape[-1], only_bottom(layer, inputs)
         if isinstance(depth, int) and param.integer("num_axes", 1) == 1:
             names = layer.tensor("weight" if kind == "scale" else "bias"), layer.tensor("bias")
             attrs = {"shape": [depth]}
-            port = b.add(layer, op, None, [port], attrs, params={"value": names[0]})
+            port = b.add(op, [port], attrs, params={"value": names[0]})
             if bias:
                 given = {"value": names[1]}
-                port = b.add(layer, "ADD", None, [port], attrs, params=given, part="bias")
+                port = b.add("ADD", [port], attrs, params=given, part="bias")
             return [port]
     return _same(b, layer, inputs, bias=bias)
 
@@ -489,16 +467,16 @@ def _same(b: Builder, layer: Layer, inputs: Ports, *, bias: bool = False) -> Por
         own = ["weight"] if layer.type == "Scale" else ["bias"]
         slots = (own if len(inputs) == 1 else []) + (["bias"] if bias else [])
     params = {slot: layer.tensor(slot) for slot in slots} or None
-    return b.raw(layer, inputs, b.shape(inputs[0]) if inputs else None, params)
+    return b.raw(inputs, b.shape(inputs[0]) if inputs else None, params)
 
 
-def _axpy(b: Builder, layer: Layer, inputs: Ports) -> Ports:
+def _axpy(b: Builder, layer: Layer, inputs: Ports) -> Ports:  # noqa: ARG001
     """Of squeeze-and-excitation networks: a * x + y, a for each channel."""
     ranks = {b.rank(port) for port in inputs}
     if len(inputs) != 3 or len(ranks) != 1 or None in ranks:
-        return b.raw(layer, inputs)
-    product = b.add(layer, "MUL", None, inputs[:2], part="scale")
-    return [b.add(layer, "ADD", None, [product, inputs[2]])]
+        return b.raw(inputs)
+    product = b.add("MUL", inputs[:2], part="scale")
+    return [b.add("ADD", [product, inputs[2]])]
 
 
 def _crop(b: Builder, layer: Layer, inputs: Ports) -> Ports:
@@ -507,13 +485,13 @@ def _crop(b: Builder, layer: Layer, inputs: Ports) -> Ports:
         given, wanted = (b.shape(port) for port in inputs)
         if given is not None and wanted is not None and len(given) == len(wanted):
             shape = (*given[:axis], *wanted[axis:])
-    return b.raw(layer, inputs, shape)
+    return b.raw(inputs, shape)
 
 
 def _reduction(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     shape = b.shape(only_bottom(layer, inputs))
     axis = layer.param("reduction").integer("axis", 0)
-    return b.raw(layer, inputs, None if shape is None else shape[:axis])
+    return b.raw(inputs, None if shape is None else shape[:axis])
 
 
 def _tile(b: Builder, layer: Layer, inputs: Ports) -> Ports:
@@ -525,16 +503,16 @@ def _tile(b: Builder, layer: Layer, inputs: Ports) -> Ports:
         side = sides[axis]
         sides[axis] = side * tiles if isinstance(side, int) and tiles > 0 else None
         result = tuple(sides)
-    return b.raw(layer, inputs, result)
+    return b.raw(inputs, result)
 
 
 _TYPES: dict[str, _Translate] = {
     "Axpy": _axpy,
     "Bias": _side,
     "Concat": _concat,
-    "Convolution": convolution,
+    "Convolution": _convolution,
     "Crop": _crop,
-    "Deconvolution": deconvolution,
+    "Deconvolution": _convolution,
     "Dropout": _dropout,
     "Eltwise": _eltwise,
     "Embed": _embed,

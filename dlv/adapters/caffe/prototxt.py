@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple, NoReturn
 
-from dlv.adapters.protobuf.message import Message, Value, Word
+from dlv.adapters.protobuf import Message, Value, Word
 from dlv.adapters.source import Source
 from dlv.errors import Damaged, UnsafeInput
 

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dlv.adapters.protobuf.message import Message, Word
-from dlv.adapters.protobuf.reader import Schema, Span
+from dlv.adapters.protobuf import Message, Schema, Span, Word
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.network.order import FreeNames
 from dlv.network.sizes import Shape
@@ -455,7 +454,7 @@ class Layer:
         return None
 
     def where(self) -> str:
-        return f"{self.body.at()}: the layer {self.name!r}"
+        return f"{self.body.place()}: the layer {self.name!r}"
 
     def slot(self, index: int) -> str:
         names = SLOTS.get(self.type, ())
@@ -510,7 +509,7 @@ def is_data(layer: Layer) -> bool:
 def _layer(body: Message, *, old: bool) -> Layer:
     if old and "layer" in body:
         raise UsageError(
-            f"{body.at()}: this is Caffe's form of 2013, which dlv does not read",
+            f"{body.place()}: this is Caffe's form of 2013, which dlv does not read",
             hint="rewrite it with Caffe's upgrade_net_proto_text or upgrade_net_proto_binary",
         )
     type_ = _type(body)
@@ -528,30 +527,27 @@ def _type(body: Message) -> str:
     if len(values) == 1:
         value = values[0]
         if isinstance(value, Word):
-            return V1_TO_V2.get(value) or _camel(value)
+            words = "".join(part.capitalize() for part in value.split("_"))
+            return V1_TO_V2.get(value) or words or value
         if type(value) is int and 0 < value < len(V1_NAMES):
             return V1_TO_V2[V1_NAMES[value]]
         if isinstance(value, str) and value:
             return _name(body, value)
         if type(value) is int:
             return f"V1_{value}"
-    raise Damaged(f"{body.at()}: a layer has no type", why=f"name: {body.text('name')!r}")
-
-
-def _camel(word: str) -> str:
-    return "".join(part.capitalize() for part in word.split("_")) or word
+    raise Damaged(f"{body.place()}: a layer has no type", why=f"name: {body.text('name')!r}")
 
 
 def _name(body: Message, name: str) -> str:
     if not name or "\0" in name:
-        raise UnsafeInput(f"{body.at()}: {name!r} is no name", why="empty, or with a NUL")
+        raise UnsafeInput(f"{body.place()}: {name!r} is no name", why="empty, or with a NUL")
     return name
 
 
 def _names(body: Message, kind: str) -> list[str]:
     found = body.texts(kind)
     if len(found) > _MOST_NAMES:
-        raise UnsafeInput(f"{body.at()}: too many of {kind}", why=f"{len(found)}")
+        raise UnsafeInput(f"{body.place()}: too many of {kind}", why=f"{len(found)}")
     return [_name(body, name) for name in found]
 
 
@@ -573,7 +569,7 @@ def _rules(phase: str, state: Message) -> Callable[[Message], bool]:
 def _included(body: Message, meets: Callable[[Message], bool]) -> bool:
     include, exclude = body.messages("include"), body.messages("exclude")
     if include and exclude:
-        raise Damaged(f"{body.at()}: a layer has rules to include and to exclude it")
+        raise Damaged(f"{body.place()}: a layer has rules to include and to exclude it")
     if include:
         return any(map(meets, include))
     return not any(map(meets, exclude))
@@ -590,7 +586,7 @@ def checked(message: Message, sides: Sequence[int]) -> Shape:
         elements *= max(side, 1)
         if elements > MOST_ELEMENTS or len(sides) > MOST_AXES:
             raise UnsafeInput(
-                f"{message.at()}: the shape {list(sides)[:8]} is too large",
+                f"{message.place()}: the shape {list(sides)[:8]} is too large",
                 why=f"the limit is {MOST_ELEMENTS} elements and {MOST_AXES} axes",
             )
     return tuple(sides)
@@ -604,7 +600,7 @@ def _inputs(net: Message) -> list[tuple[str, Shape | None, bool]]:
     if dims and not shapes:
         if len(dims) != 4 * len(names):
             raise Damaged(
-                f"{net.at('input_dim')}: input_dim is there {len(dims)} times",
+                f"{net.place('input_dim')}: input_dim is there {len(dims)} times",
                 why=f"there are {len(names)} inputs, with four each",
             )
         shapes = [checked(net, dims[at : at + 4]) for at in range(0, len(dims), 4)]

@@ -1,6 +1,7 @@
 """Columns of a data set: arrays with a row per example, of which stretches are read.
 
-Labels, too: as whole numbers, or as texts that are numbered in order.
+Labels are columns, too: whole numbers, or texts that are numbered in order. So is what the user's
+own code gives (`python:module:function`), which is run because the user named it.
 """
 
 from __future__ import annotations
@@ -8,16 +9,19 @@ from __future__ import annotations
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
 from typing import IO, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike
 
+import dlv.own_code as own_code
 from dlv.adapters import archive, npz
 from dlv.adapters.archive import Entry
 from dlv.adapters.npz import Header
 from dlv.adapters.source import Source
-from dlv.errors import Damaged, UnsafeInput, UsageError, nearest
+from dlv.errors import Damaged, DlvError, NotFound, UnsafeInput, UsageError, nearest
 from dlv.kinds import Array
 
 # An array whose rows do not lie one after the other is held in memory up to this size.
@@ -57,22 +61,29 @@ class Held:
         return self._array[start:stop]
 
 
-class Stored:
+class _InFile:
+    """An array in a file, behind the header that describes it."""
+
+    def __init__(self, name: str, file: Source, header: Header) -> None:
+        self.name = name
+        self._file = file
+        self._head = header.length
+        self._stored = dtype_of(header, name)
+        self.dtype = self._stored.newbyteorder("=")
+        self.count, self.shape = _rows(header, name)
+        self._each = self._stored.itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+
+class Stored(_InFile):
     """An array that lies plainly in a file; read from its beginning, its checksum is compared."""
 
     def __init__(
         self, name: str, file: Source, offset: int, header: Header, crc: int | None = None
     ) -> None:
-        self.name = name
-        self._file = file
+        super().__init__(name, file, header)
         self._offset = offset
-        self._stored = dtype_of(header, name)
-        self.dtype = self._stored.newbyteorder("=")
-        self.count, self.shape = _rows(header, name)
-        self._each = self._stored.itemsize * int(np.prod(self.shape, dtype=np.int64))
         self._wanted = crc
         self._sum, self._summed = zlib.crc32(b""), 0
-        self._head = header.length
 
     def read(self, start: int, stop: int) -> Array:
         raw = self._file.read(self._offset + start * self._each, (stop - start) * self._each)
@@ -87,18 +98,12 @@ class Stored:
         return _array(raw, self._stored, (stop - start, *self.shape))
 
 
-class Deflated:
+class Deflated(_InFile):
     """An array in a compressed archive: read onwards, and from the beginning to go back."""
 
     def __init__(self, name: str, file: Source, entry: Entry, header: Header) -> None:
-        self.name = name
-        self._file = file
+        super().__init__(name, file, header)
         self._entry = entry
-        self._head = header.length
-        self._stored = dtype_of(header, name)
-        self.dtype = self._stored.newbyteorder("=")
-        self.count, self.shape = _rows(header, name)
-        self._each = self._stored.itemsize * int(np.prod(self.shape, dtype=np.int64))
         self._pieces: Iterator[bytes | bytearray] = iter(())
         self._waiting = bytearray()
         self._at = -1  # position of what waits, from the first element on
@@ -304,3 +309,83 @@ class _Coded:
                 did_you_mean=nearest(unknown, self._numbers),
                 hint="data.classes in a --config file lists them in the network's order",
             ) from None
+
+
+PREFIX = "python:"
+
+
+def load(where: str, directory: Path) -> Any:
+    """The function: its module is imported, from this directory first."""
+    _, module_name, function_name, *rest = [*where.split(":"), "", ""]
+    if not module_name or not function_name or any(rest):
+        raise UsageError(
+            f"`{where}` is not of the form python:module:function",
+            why="the module is one that `import` finds from here",
+        )
+    return _function(own_code.module(module_name, directory), function_name, module_name)
+
+
+def called(function: Any, where: str) -> dict[str, Column]:
+    """The result of a function, called once, as named columns."""
+    try:
+        made = function()
+        return columns_of(made, where)
+    except DlvError:
+        raise
+    except Exception as error:
+        said = str(error).partition("\n")[0]
+        raise UsageError(f"{where} failed", why=f"{type(error).__name__}: {said}"[:300]) from error
+
+
+def stated_fingerprint(function: Any) -> str | None:
+    """The fingerprint that a function says its data has."""
+    found = getattr(function, "fingerprint", None)
+    return str(found() if callable(found) else found) if found is not None else None
+
+
+def _function(module: ModuleType, name: str, module_name: str) -> Any:
+    found = getattr(module, name, None)
+    if not callable(found):
+        known = [each for each in vars(module) if each[0] != "_" and callable(vars(module)[each])]
+        raise NotFound(f"{module_name} has no function `{name}`", did_you_mean=nearest(name, known))
+    return found
+
+
+def columns_of(returned: Any, where: str) -> dict[str, Column]:
+    """x, (x, y), arrays by name, or an iterator over batches of these, as named columns."""
+    if isinstance(returned, Mapping):
+        return {str(name): Held(f"{name} of {where}", _rows_of(v)) for name, v in returned.items()}
+    if isinstance(returned, tuple) and len(returned) == 2:
+        return {name: Held(f"{name} of {where}", _rows_of(v)) for name, v in zip("xy", returned)}  # noqa: B905
+    if isinstance(returned, Iterator):
+        return _spooled(returned, where)
+    return {"x": Held(f"x of {where}", _rows_of(returned))}
+
+
+def _spooled(batches: Iterator[Any], where: str) -> dict[str, Column]:
+    """Batches of (x, y) or of x one after the other, kept so that they can be read again."""
+    found: dict[str, Spooled] = {}
+    for number, batch in enumerate(batches):
+        parts = batch if isinstance(batch, tuple) else (batch,)
+        rows = {name: _rows_of(part) for name, part in zip("xy", parts, strict=False)}
+        if not number:
+            found = {n: Spooled(f"{n} of {where}", r.dtype, r.shape[1:]) for n, r in rows.items()}
+        if rows.keys() != found.keys() or len(parts) > 2:
+            raise UsageError(f"batch {number} of {where} differs from the first")
+        for name, each in rows.items():
+            column = found[name]
+            fits = np.can_cast(each.dtype, column.dtype, "same_kind")
+            if each.shape[1:] != column.shape or not fits:
+                raise UsageError(f"batch {number} of {where} differs from the first")
+            column.add(each)
+    return dict(found)
+
+
+def _rows_of(value: Any) -> Any:
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufUS" or not array.ndim:
+        raise UsageError(
+            f"an array of {array.dtype} with {array.ndim} axes is no column of rows",
+            why="the function returns x, (x, y), a dict of arrays, or yields batches of these",
+        )
+    return array

@@ -1,27 +1,29 @@
-"""Data sets for testing and training: rows and labels from arrays, CSV, images, or code."""
+"""Data sets for testing and training: rows and labels from arrays, CSV, images, or code.
+
+`open_data` reads one set, `open_parts` those of a training and its validation.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import itertools
+import inspect
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import dlv.adapters.data.code as data_code
-import dlv.adapters.data.images as data_images
 import dlv.adapters.npz as npz
 from dlv.adapters import archive
 from dlv.adapters.data import columns
-from dlv.adapters.data.columns import MOST_CLASSES, Column, Spooled, coded
-from dlv.adapters.data.settings import INPUT_KEYS, LABEL_KEYS, Settings
+from dlv.adapters.data.columns import MOST_CLASSES, Column, Spooled, coded, of_entry, of_file
+from dlv.adapters.data.settings import INPUT_KEYS, LABEL_KEYS, Settings, read_images
+from dlv.adapters.logs import delimiter_of, heading_of
 from dlv.adapters.source import Source
 from dlv.canonical import hash_of, hasher
 from dlv.errors import Damaged, NotFound, UnsafeInput, UsageError, nearest
@@ -50,11 +52,11 @@ class Table:
     labels: Column | None
 
 
-def read(file: Source, settings: Settings) -> Table:
+def read_table(file: Source, settings: Settings) -> Table:
     """Every cell is looked at once; numbers are kept as float64, beyond 64 MiB on disk."""
     lines = _lines(file)
     first = next(lines, (1, ""))[1]
-    delimiter = max(",;\t", key=lambda mark: re.sub('"[^"]*"', "", first).count(mark))
+    delimiter = delimiter_of(first)
     heading = _heading(_cells(first, delimiter, file.name, 1), file.name)
     label = _label(heading, settings, file.name)
     chosen = _columns(heading, label, settings, file.name)
@@ -179,13 +181,7 @@ def _cells(line: str, delimiter: str, name: str, number: int) -> list[str]:
 
 
 def _heading(cells: list[str], name: str) -> list[str]:
-    heading = [cell.strip() for cell in cells]
-    if len(heading) > MOST_COLUMNS:
-        raise UnsafeInput(f"{name} has too many columns", why=str(len(heading)))
-    ordered = sorted(heading)
-    for cell, following in itertools.pairwise(ordered):
-        if cell == following:
-            raise Damaged(f"{name}: the column {cell[:60]!r} is there twice")
+    heading = heading_of(cells, MOST_COLUMNS, name, "")
     if not heading or all(_NUMBER.match(cell) for cell in heading):
         raise Damaged(f"{name} has no heading", why="the first line must name the columns")
     return heading
@@ -320,13 +316,14 @@ def open_data(
 
     Names are relative to `directory`. Nothing large is read before it is asked for.
     """
-    if where.startswith(data_code.PREFIX):
-        called = data_code.call(where, directory)
-        return _chosen(where, called.columns, called.fingerprint, settings, wanted)
+    if where.startswith(columns.PREFIX):
+        function = columns.load(where, directory)
+        named = Named(where, columns.called(function, where))
+        return chosen(named, columns.stated_fingerprint(function), settings, wanted)
     path = directory / where
-    named = arrays_of(path, settings, directory)
-    if named is not None:
-        return chosen(named, fingerprint(path), settings, wanted)
+    arrays = arrays_of(path, settings, directory)
+    if arrays is not None:
+        return chosen(arrays, fingerprint(path), settings, wanted)
     return of_table(where, path, fingerprint(path), settings, wanted)
 
 
@@ -350,14 +347,9 @@ def arrays_of(path: Path, settings: Settings, directory: Path = Path()) -> Named
         return Named(file.name, _members(file))
     if head == npz.MAGIC:
         beside = _beside(path, settings, directory)
-        members = {path.stem: columns.of_file(file.name, file), **beside}
+        members = {path.stem: of_file(file.name, file), **beside}
         return Named(file.name, members, path.stem)
     return None
-
-
-def chosen(named: Named, digest: str | None, settings: Settings, wanted: Sequence[Wanted]) -> Data:
-    """The inputs and the labels among named arrays."""
-    return _chosen(named.name, named.members, digest, settings, wanted, alone=named.alone)
 
 
 def of_table(
@@ -365,13 +357,13 @@ def of_table(
 ) -> Data:
     """A folder of images, or CSV; UsageError for what is none."""
     if path.is_dir():
-        images = data_images.read(path, settings, [each.shape for each in wanted])
+        images = read_images(path, settings, [each.shape for each in wanted])
         found = Data(path.name, {_only(wanted, where): images.pixels}, images.labels, 0, None)
         found.classes = images.classes
         return _finished(found, settings, digest)
     if path.suffix.lower() in (".csv", ".tsv", ".txt"):
         file = Source(str(path))
-        table = read(file, settings)
+        table = read_table(file, settings)
         found = Data(file.name, {_only(wanted, where): table.rows}, table.labels, 0, None)
         return _finished(found, settings, digest)
     raise UsageError(
@@ -382,7 +374,7 @@ def of_table(
 
 def of_arrays(name: str, arrays: Any, settings: Settings, wanted: Sequence[Wanted]) -> Data:
     """The rows of what Python holds: x, (x, y), a dict of arrays, an iterator over batches."""
-    return _chosen(name, data_code.columns_of(arrays, name), None, settings, wanted)
+    return chosen(Named(name, columns.columns_of(arrays, name)), None, settings, wanted)
 
 
 def fingerprint(path: Path) -> str:
@@ -404,12 +396,12 @@ def _members(file: Source) -> dict[str, Column]:
             header = npz.read_header(file, entry)
             name = entry.name.removesuffix(".npy")
             if header.shape:  # what is a single number belongs to no row
-                found[name] = columns.of_entry(f"{name} in {file.name}", file, entry, header)
+                found[name] = of_entry(f"{name} in {file.name}", file, entry, header)
     return found
 
 
 def _npy(path: Path) -> Column:
-    return columns.of_file(path.name, Source(str(path)))
+    return of_file(path.name, Source(str(path)))
 
 
 def _beside(path: Path, settings: Settings, directory: Path) -> dict[str, Column]:
@@ -435,17 +427,9 @@ def _only(wanted: Sequence[Wanted], where: str) -> str:
     return wanted[0].name
 
 
-def _chosen(
-    name: str,
-    members: Mapping[str, Column],
-    digest: str | None,
-    settings: Settings,
-    wanted: Sequence[Wanted],
-    *,
-    alone: str | None = None,
-) -> Data:
+def chosen(named: Named, digest: str | None, settings: Settings, wanted: Sequence[Wanted]) -> Data:
     """The inputs and the labels among named arrays."""
-    labels = None
+    name, members, labels = named.name, named.members, None
     if settings.labels is not False:
         labels = _key(name, members, settings.labels or None, LABEL_KEYS, "labels", needed=False)
     rest = {key: column for key, column in members.items() if key != labels}
@@ -454,7 +438,7 @@ def _chosen(
         told = settings.inputs.get(each.name)
         usual = (each.name, *(INPUT_KEYS if len(wanted) == 1 else ()))
         if len(wanted) == 1:
-            told = told or settings.inputs.get("") or alone
+            told = told or settings.inputs.get("") or named.alone
         key = _key(name, rest, told, usual, f"the input `{each.name}`", needed=len(rest) != 1)
         inputs[each.name] = rest[key or next(iter(rest))]
     found = Data(name, inputs, None if labels is None else members[labels], 0, digest)
@@ -513,3 +497,122 @@ def _finished(data: Data, settings: Settings, digest: str | None) -> Data:
         labels, classes = coded(data.labels, data.count, had)
         data.labels, data.classes = labels, classes
     return data
+
+
+Digest = Callable[[Path], str]
+UNVERIFIED = "unverified:"
+
+_SUFFIXED = re.compile(r"(.+)_(train|val|valid|validation|test)\Z", re.IGNORECASE)
+_PREFIXED = re.compile(r"(train|val|valid|validation|test)_(.+)\Z", re.IGNORECASE)
+_VALIDATION = ("val", "valid", "validation")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """`batches(seed, step)` instead of `train` where a function makes every batch anew."""
+
+    name: str
+    train: Data | None
+    validation: Data | None = None
+    batches: Callable[[int, int], Any] | None = None
+    fingerprint: str | None = None
+
+
+def open_parts(
+    where: str,
+    config: Mapping[str, Any],
+    wanted: Sequence[tuple[str, tuple[int | None, ...] | None]],
+    directory: Path = Path(),
+    *,
+    digest: Digest = fingerprint,
+) -> Parts:
+    """The data that `config.input_data` names, read as `config.data` says when it is used."""
+    settings = Settings.from_table(config)
+    inputs = [Wanted(name, shape) for name, shape in wanted]
+    if where.startswith(columns.PREFIX):
+        return _of_code(where, settings, inputs, directory)
+    path = directory / where
+    print_ = digest(path)
+    named = arrays_of(path, settings, directory)
+    if named is not None:
+        return _of_arrays(named, print_, settings, inputs)
+    first, second = (
+        path / "train",
+        next((path / w for w in _VALIDATION if (path / w).is_dir()), None),
+    )
+    if not first.is_dir():
+        return Parts(path.name, of_table(where, path, print_, settings, inputs), fingerprint=print_)
+    train = of_table(where, first, print_, settings, inputs)
+    found = Parts(path.name, train, fingerprint=print_)
+    if second is None:
+        return found
+    same = replace(settings, classes=settings.classes or train.classes)
+    return replace(found, validation=of_table(where, second, print_, same, inputs))
+
+
+def fingerprint_of(where: str, directory: Path = Path(), *, digest: Digest = fingerprint) -> str:
+    """A hash of the data, or what its code states; else `unverified:` and the code's name."""
+    if not where.startswith(columns.PREFIX):
+        return digest(directory / where)
+    return columns.stated_fingerprint(columns.load(where, directory)) or f"{UNVERIFIED}{where}"
+
+
+def _of_arrays(
+    named: Named, print_: str | None, settings: Settings, wanted: Sequence[Wanted]
+) -> Parts:
+    train, validation = _parted(named.members)
+    found = chosen(replace(named, members=train), print_, settings, wanted)
+    parts = Parts(named.name, found, fingerprint=print_)
+    if not validation:
+        return parts
+    same = replace(settings, classes=settings.classes or found.classes)
+    return replace(parts, validation=chosen(Named(named.name, validation), print_, same, wanted))
+
+
+def _parted(members: Mapping[str, Column]) -> tuple[Mapping[str, Column], Mapping[str, Column]]:
+    """Both parts under names that say nothing of the part; what is for tests is in neither."""
+    plain: dict[str, Column] = {}
+    parts: dict[str, dict[str, Column]] = {"train": {}, "val": {}, "test": {}}
+    for name, column in members.items():
+        found, turned = _SUFFIXED.match(name), _PREFIXED.match(name)
+        if found:
+            base, part = found[1], found[2].lower()
+        elif turned:
+            part, base = turned[1].lower(), turned[2]
+        else:
+            plain[name] = column
+            continue
+        parts["val" if part in _VALIDATION else part][base] = column
+    train = {**plain, **parts["train"]}
+    # With nothing else than arrays called so, these are all there is.
+    return (train, parts["val"]) if train else (members, {})
+
+
+def _of_code(where: str, settings: Settings, wanted: Sequence[Wanted], directory: Path) -> Parts:
+    function = columns.load(where, directory)
+    print_ = columns.stated_fingerprint(function)
+    if not _takes_step(function):
+        named = Named(where, columns.called(function, where))
+        return _of_arrays(named, print_, settings, wanted)
+    if settings != Settings():
+        raise UsageError(
+            f"config.data says how rows are read, and {where} makes batches",
+            why="what it makes is taken as it is",
+        )
+    other = getattr(function, "validation", None)
+    validation = None
+    if other is not None:
+        named = Named(where, columns.called(other, f"{where}.validation"))
+        validation = chosen(named, print_, settings, wanted)
+    return Parts(where, None, validation, function, print_)
+
+
+def _takes_step(function: Any) -> bool:
+    """Whether it must be given a seed and a step, and makes a batch, not all rows at once."""
+    try:
+        given = inspect.signature(function)
+        needed = [each for each in given.parameters.values() if each.default is each.empty]
+        given.bind(0, 1)
+    except (TypeError, ValueError):
+        return False
+    return any(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in needed)

@@ -22,6 +22,7 @@ from dlv.adapters.hdf5.objects import (
     FILTERS,
     LAYOUT,
     MOST_DEPTH,
+    SIGNATURE,
     UNDEFINED,
     Cursor,
     Datatype,
@@ -37,7 +38,7 @@ from dlv.adapters.hdf5.objects import (
     shape,
     texts,
 )
-from dlv.adapters.strided import swap
+from dlv.adapters.splice import swap
 from dlv.errors import Damaged, NewerFormat, UnsafeInput, UsageError
 from dlv.kinds import Raw
 
@@ -241,7 +242,6 @@ def newer_chunks(name: str, label: str) -> NewerFormat:
     )
 
 
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
 MOST_PATH = 4096
 MOST_RATIO = 64  # unpacked bytes for each byte of the file; optimizer states begin as zeros
 MOST_SMALL_BYTES = 256 << 20
@@ -437,11 +437,13 @@ class _Walk:
             return None, self._chunks(path, kind, sides, cursor, filters)
         if filters:
             raise Damaged(f"{path} in {limits.name} has filters and no chunks")
-        if form == 0:
-            size = cursor.number(2)
-            address = self._compact(path, cursor.take(size))
-        else:
-            address, size = cursor.number(8), cursor.number(8)
+        if form == 0:  # where that lies in the file is not recorded
+            raise UsageError(
+                f"{path} in {limits.name} lies in its own header, which dlv does not read",
+                why=f"{len(cursor.take(cursor.number(2)))} bytes in compact storage",
+                hint="save it anew, or: h5repack -l CONTI",
+            )
+        address, size = cursor.number(8), cursor.number(8)
         if nbytes == 0:
             return 0, None
         if address == UNDEFINED:
@@ -455,14 +457,6 @@ class _Walk:
             )
         self._store(path, address, size)
         return address, None
-
-    def _compact(self, path: str, data: bytes) -> int:
-        """A small tensor within its header: where that lies in the file is not recorded."""
-        raise UsageError(
-            f"{path} in {self.limits.name} lies in its own header, which dlv does not read",
-            why=f"{len(data)} bytes in compact storage",
-            hint="save it anew, or: h5repack -l CONTI",
-        )
 
     def _chunks(
         self,

@@ -12,6 +12,7 @@ from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
 from dlv.kinds import Raw
 
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
 UNDEFINED = (1 << 64) - 1
 
 MOST_METADATA_BYTES = 128 << 20
@@ -35,21 +36,17 @@ class Region(Protocol):
         ...
 
 
+@dataclass
 class Window:
     """A part of a file, read as a file of its own."""
 
-    def __init__(self, file: Source, offset: int, size: int, name: str) -> None:
-        self.file = file
-        self.offset = offset
-        self.size = size
-        self.name = name
+    file: Source
+    offset: int
+    size: int
+    name: str
 
     def read(self, offset: int, size: int) -> bytearray:
-        if offset < 0 or size < 0 or offset + size > self.size:
-            raise Damaged(
-                f"{self.name} ends too early",
-                why=f"bytes {offset} to {offset + size} are needed, it has {self.size}",
-            )
+        _check_range(self, offset, size)
         return self.file.read(self.offset + offset, size)
 
 
@@ -62,12 +59,16 @@ class Memory:
         self.name = name
 
     def read(self, offset: int, size: int) -> memoryview:
-        if offset < 0 or size < 0 or offset + size > self.size:
-            raise Damaged(
-                f"{self.name} ends too early",
-                why=f"bytes {offset} to {offset + size} are needed, it has {self.size}",
-            )
+        _check_range(self, offset, size)
         return self.data[offset : offset + size]
+
+
+def _check_range(region: Region, offset: int, size: int) -> None:
+    if offset < 0 or size < 0 or offset + size > region.size:
+        raise Damaged(
+            f"{region.name} ends too early",
+            why=f"bytes {offset} to {offset + size} are needed, it has {region.size}",
+        )
 
 
 class Limits:

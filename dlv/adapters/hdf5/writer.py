@@ -19,13 +19,13 @@ from dlv.adapters.hdf5.objects import (
     LAYOUT,
     LINK,
     LINK_INFO,
+    SIGNATURE,
     UNDEFINED,
     checksum,
 )
 from dlv.dtypes import DTYPES
 from dlv.errors import UsageError
 
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _FILL, _GROUP_INFO = 5, 10
 _MOST_MESSAGE = 65_000
 _MOST_TEXTS = 50_000
@@ -41,7 +41,7 @@ class Group:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)
 
-    def at(self, parts: Sequence[str]) -> Group:
+    def below(self, parts: Sequence[str]) -> Group:
         group = self
         for part in parts:
             if part in group.tensors:
@@ -57,7 +57,7 @@ def write(out: BinaryIO, tensors: Sequence[tuple[str, Tensor]], attributes: Attr
         *parts, last = path.split("/")
         if "" in (*parts, last) or {".", ".."} & {*parts, last} or "\0" in path:
             raise UsageError(f"HDF5 cannot hold the name {path!r}")
-        group = root.at(parts)
+        group = root.below(parts)
         if last in group.tensors or last in group.groups:
             raise UsageError(f"HDF5 cannot hold two tensors called {path}")
         group.tensors[last] = tensor

@@ -1,5 +1,4 @@
 """Keras: `.keras` and HDF5 files read into networks; `files` and `h5` are the adapters.
 
-`writing` makes Keras files of networks, `check` compares a network with the model in Keras
-itself.
+`writer` makes Keras files of networks, `check` compares a network with the model in Keras itself.
 """

@@ -1,6 +1,8 @@
 """The configuration of a Keras model, in the words of Keras 2 and 3: data, never run.
 
-`Model` has layers; a layer has calls, in which `Ref` stands for what another call gives.
+`Model` has layers; a layer has calls, in which `Ref` stands for what another call gives. `Settings`
+remembers what a converter asked for: what nobody asked for has to be known to say nothing about
+what the layer computes, or the layer stays raw.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class Layer:
     function: bool = False  # of keras.ops; these share names with layers
 
     @staticmethod
-    def of(kind: str, name: str, config: dict[str, Any]) -> Layer:
+    def from_settings(kind: str, name: str, config: dict[str, Any]) -> Layer:
         """One of Keras' own layers by its settings, with the layers that it wraps."""
         data = {"class_name": kind, "config": {**config, "name": name}, "name": name}
         return _Reader("the settings of a layer").layer(data, 0)
@@ -149,21 +151,17 @@ def parse(data: bytes, label: str) -> dict[str, Any]:
     if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise UnsafeInput(f"{label} is too large", why=f"more than {MOST_VALUES} values")
     read_json(data, label, limit=MOST_BYTES, depth=MOST_DEPTH)
-    value = json.loads(data.decode("utf-8"), object_pairs_hook=_Unique(label))
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            raise UnsafeInput(f"{label} names a key twice")
+        return result
+
+    value = json.loads(data.decode("utf-8"), object_pairs_hook=unique)
     if not isinstance(value, dict):
         raise Damaged(f"{label} is no JSON object")
     return value
-
-
-class _Unique:
-    def __init__(self, label: str) -> None:
-        self.label = label
-
-    def __call__(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        result = dict(pairs)
-        if len(result) != len(pairs):
-            raise UnsafeInput(f"{self.label} names a key twice")
-        return result
 
 
 def read_model(data: Mapping[str, Any], label: str) -> Model | None:
@@ -219,19 +217,17 @@ class _Reader:
         build = config.get("build_input_shape") or self.config_of(data, "build_config").get(
             "input_shape"
         )
+        inputs = config.get("input_layers", [])
         return Model(
             kind,
             name,
             layers,
-            list(self.triples(config.get("input_layers", []), "input_layers")),
+            list(self.triples(inputs, "input_layers")),
             list(self.triples(config.get("output_layers", []), "output_layers")),
             _dims(build),
-            self.keys(config.get("input_layers")),
+            sorted(inputs) if isinstance(inputs, dict) else [],
             frozenset(config),
         ).settled()
-
-    def keys(self, inputs: Any) -> list[str]:
-        return sorted(inputs) if isinstance(inputs, dict) else []
 
     def config_of(self, data: Mapping[str, Any], key: str) -> dict[str, Any]:
         value = data.get(key)
@@ -373,3 +369,157 @@ def dims(value: Any) -> tuple[int | None, ...] | None:
 def batch_shape(config: Mapping[str, Any]) -> tuple[int | None, ...] | None:
     """The shape of an input, its batch in front."""
     return dims(config.get("batch_shape")) or dims(config.get("batch_input_shape"))
+
+
+# Of any layer: its name, and how its tensors begin and are held back while it is trained.
+OF_TRAINING = ("_initializer", "_regularizer", "_constraint")
+_HARMLESS = frozenset(("name", "trainable", "dtype", "batch_input_shape"))
+_HARMLESS_IN: Mapping[str, frozenset[str]] = {
+    "ActivityRegularization": frozenset(("l1", "l2")),
+    "BatchNormalization": frozenset(
+        ("renorm_clipping", "renorm_momentum", "synchronized", "fused")
+    ),
+    "Dense": frozenset(("lora_alpha",)),
+    "Dropout": frozenset(("seed",)),
+    "EinsumDense": frozenset(("lora_alpha",)),
+    "Embedding": frozenset(("input_length", "lora_alpha", "sparse")),
+}
+# What may be there as long as it asks for nothing.
+_OFF: Mapping[str, tuple[Any, ...]] = {
+    "adjustment": (None,),
+    "gptq_unpacked_column_size": (None,),
+    "groups": (1,),
+    "lora_rank": (None,),
+    "noise_shape": (None,),
+    "quantization_config": (None,),
+    "renorm": (None, False),
+    "rms_scaling": (None, False),
+    "virtual_batch_size": (None,),
+}
+_OFF_IN: Mapping[str, frozenset[str]] = {
+    "BatchNormalization": frozenset(("adjustment", "renorm", "virtual_batch_size")),
+    "Conv1DTranspose": frozenset(("groups",)),
+    "Conv2DTranspose": frozenset(("groups",)),
+    "Conv3DTranspose": frozenset(("groups",)),
+    "Dense": frozenset(("lora_rank", "quantization_config")),
+    "DepthwiseConv1D": frozenset(("groups",)),
+    "DepthwiseConv2D": frozenset(("groups",)),
+    "Dropout": frozenset(("noise_shape",)),
+    "EinsumDense": frozenset(("gptq_unpacked_column_size", "lora_rank", "quantization_config")),
+    "Embedding": frozenset(("lora_rank", "quantization_config")),
+    "LayerNormalization": frozenset(("rms_scaling",)),
+    "SeparableConv1D": frozenset(("groups",)),
+    "SeparableConv2D": frozenset(("groups",)),
+}
+INPUT = frozenset(
+    (
+        "name",
+        "trainable",
+        "dtype",
+        "batch_shape",
+        "batch_input_shape",
+        "sparse",
+        "ragged",
+        "optional",
+    )
+)
+MODEL = frozenset(
+    (
+        *("name", "trainable", "dtype", "layers", "input_layers", "output_layers"),
+        "build_input_shape",
+    )
+)
+# What these layers compute depends on whether the model is trained.
+GATED = frozenset(
+    (
+        *("Dropout", "AlphaDropout", "GaussianDropout", "GaussianNoise", "BatchNormalization"),
+        *(f"SpatialDropout{axes}D" for axes in (1, 2, 3)),
+    )
+)
+_FLOATS = ("float32", "float64")
+_NARROW = ("float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
+
+
+class Unsayable(Exception):
+    """A layer does something that the vocabulary lacks; the message says what."""
+
+
+class Settings(Mapping[str, Any]):
+    """The settings of a layer, and which of them were asked for."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+        self._asked: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:
+        self._asked.add(key)
+        return self._config[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._config)
+
+    def __len__(self) -> int:
+        return len(self._config)
+
+    def finish(self, kind: str) -> None:
+        """Raise Unsayable if a setting that may change the result was not read."""
+        for key, value in self._config.items():
+            if key in self._asked or key in _HARMLESS or key.endswith(OF_TRAINING):
+                continue
+            if key == "activity_regularizer" or key in _HARMLESS_IN.get(kind, ()):
+                continue
+            off = key in _OFF_IN.get(kind, ()) and any(
+                value == each and type(value) is type(each) for each in _OFF[key]
+            )
+            if not off:
+                raise Unsayable(f"its setting {key[:40]!r} is {value!r:.40}")
+
+
+def flag(config: Mapping[str, Any], key: str, default: bool) -> bool:
+    value = config.get(key, default)
+    if not isinstance(value, bool):
+        raise Unsayable(f"{key} is {value!r:.40}")
+    return value
+
+
+def policy(config: Mapping[str, Any], *, any_float: bool = False) -> str | None:
+    """The dtype in which a layer computes; None if unstated, as in the first files of Keras 2."""
+    told = config.get("dtype")
+    if isinstance(told, Mapping):
+        kind, inner = told.get("class_name"), told.get("config")
+        plain = isinstance(inner, Mapping) and set(inner) == {"name"}
+        policies = ("DTypePolicy", "FloatDTypePolicy", "Policy")
+        told = inner["name"] if plain and inner and kind in policies else str(kind)
+    if told is None or told in _FLOATS or (any_float and told in _NARROW):
+        return told
+    raise Unsayable(f"it computes in {told!r:.40}")
+
+
+def asks_nothing(key: str, value: Any) -> bool:
+    """Whether an argument beside the tensors asks for nothing."""
+    if key == "mask" and isinstance(value, (list, dict)):
+        return all(each is None for each in (value.values() if isinstance(value, dict) else value))
+    return value is None or (key == "training" and isinstance(value, bool))
+
+
+def check_call(layer: Layer, call: Call, training: bool) -> None:
+    """Unsayable where a layer is called with more than its tensors."""
+    one = len(call.args) == 1 and isinstance(call.args[0], list)
+    tensors = call.args[0] if one else call.args
+    if not all(isinstance(value, Ref) for value in tensors):
+        raise Unsayable("it is called with more than tensors")
+    for key, value in call.kwargs.items():
+        if not asks_nothing(key, value):
+            raise Unsayable(f"it is called with {key[:40]}={_shown(value)}")
+    if layer.kind in GATED and in_training(call, training):
+        raise Unsayable("it is called as in training")
+
+
+def in_training(call: Call, outside: bool) -> bool:
+    """Whether a call runs in training mode, which the layers it calls inherit."""
+    given = call.kwargs.get("training")
+    return outside if given is None else bool(given)
+
+
+def _shown(value: Any) -> str:
+    return "a tensor" if isinstance(value, Ref) else f"{value!r:.40}"

@@ -11,19 +11,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import dlv.adapters.keras.masks as masks
-from dlv.adapters.keras.config import Call, Layer, Model, Ref, batch_shape, references_in
-from dlv.adapters.keras.masks import Mask
-from dlv.adapters.keras.understood import (
+from dlv.adapters.keras.config import (
     GATED,
     INPUT,
     MODEL,
+    Call,
+    Layer,
+    Model,
+    Ref,
     Settings,
     Unsayable,
     asks_nothing,
+    batch_shape,
     check_call,
     in_training,
     policy,
+    references_in,
 )
 from dlv.adapters.keras.weights import Names, Path
 from dlv.dtypes import DTYPES
@@ -38,7 +41,7 @@ from dlv.network.vocabulary import complete
 
 
 def calls_in_order(
-    model: Model, known: Iterable[tuple[str, int, int]], what: str
+    model: Model, known: Iterable[tuple[str, int, int]], label: str
 ) -> list[tuple[Layer, int]]:
     """All calls, each behind those that it needs, otherwise as written."""
     fed = {key[:2] for key in known}
@@ -54,7 +57,7 @@ def calls_in_order(
     if len(order) < len(calls):
         done = set(order)
         names = [layer.name for at, (layer, _) in enumerate(calls) if at not in done]
-        raise Damaged(f"the model {model.name!r} in {what} has a cycle", why=", ".join(names[:5]))
+        raise Damaged(f"the model {model.name!r} in {label} has a cycle", why=", ".join(names[:5]))
     return [calls[at] for at in order]
 
 
@@ -209,6 +212,106 @@ MOST_OUTPUTS = 1024
 _KEPT = "not in the vocabulary, kept as it is"
 
 
+@dataclass(frozen=True)
+class Mask:
+    """A mask: the steps of a tensor count where the value at `port` is not zero."""
+
+    port: Port | None  # None: not known
+    truth: bool = False  # what is there is true and false already
+
+
+UNKNOWN_MASK = Mask(None)
+
+# They hand on the mask of their input as it is.
+PASSES_MASK = frozenset(
+    (
+        *("Activation", "ActivityRegularization", "AlphaDropout", "BatchNormalization", "Dense"),
+        *("Dropout", "ELU", "GaussianDropout", "GaussianNoise", "GroupNormalization", "Identity"),
+        *("LayerNormalization", "LeakyReLU", "PReLU", "ReLU", "Rescaling"),
+        *("Softmax", "TimeDistributed", "UnitNormalization"),
+        *(f"SpatialDropout{axes}D" for axes in (1, 2, 3)),
+    )
+)
+# Behind them there is none, whatever came in.
+DROPS_MASK = frozenset(
+    (
+        *("EinsumDense", "Flatten", "Permute", "RMSNormalization", "RepeatVector", "Reshape"),
+        *(
+            f"{kind}{axes}D"
+            for axes in (1, 2, 3)
+            for kind in (
+                *("Conv", "DepthwiseConv", "SeparableConv", "MaxPooling", "AveragePooling"),
+                *("GlobalMaxPooling", "GlobalAveragePooling", "ZeroPadding", "Cropping"),
+                "UpSampling",
+            )
+        ),
+        *(f"Conv{axes}DTranspose" for axes in (1, 2, 3)),
+    )
+)
+_RECURRENT = frozenset(("LSTM", "GRU", "SimpleRNN", "Bidirectional"))
+MERGES_MASKS = frozenset(("Add", "Average", "Subtract", "Concatenate"))
+# What they compute is another thing with a mask; GlobalAveragePooling1D is written out.
+USES_MASK = frozenset(("Softmax", "Multiply", "Maximum", "Minimum"))
+# In functional models Keras hands these their mask as an argument, too.
+HANDED_MASK = frozenset(("BatchNormalization", "GlobalAveragePooling1D", "TimeDistributed"))
+# They take a mask by that name, which says the same as one that comes with the tensor.
+TAKES_MASK = frozenset((*_RECURRENT, "RNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"))
+
+
+def ignores_mask(kind: str) -> bool:
+    """Whether a layer computes the same with a mask as without."""
+    alike = PASSES_MASK | DROPS_MASK | MERGES_MASKS
+    return kind in alike - USES_MASK - {"GlobalAveragePooling1D", "TimeDistributed"}
+
+
+def handed_mask(call: Call, ports: Sequence[Port]) -> Mask | None:
+    """The mask that a layer is called with, of all the tensors of the call."""
+    given = call.kwargs.get("mask")
+    if given is None:
+        return None
+    return Mask(ports[call.refs.index(given)], True) if isinstance(given, Ref) else UNKNOWN_MASK
+
+
+def names_masks(call: Call) -> bool:
+    """Whether a call names the masks of its tensors."""
+    return any(
+        isinstance(value, Ref) and key.endswith("mask") and key != "attention_mask"
+        for key, value in call.kwargs.items()
+    )
+
+
+def mask_behind(
+    layer: Layer, call: Call, input_masks: Sequence[Mask | None], ports: Sequence[Port]
+) -> Mask | None:
+    """The mask that the layer's result has. `input_masks` are those of the tensors of its call."""
+    kind, own = layer.kind, layer.config
+    if not layer.known:
+        return UNKNOWN_MASK
+    if layer.function:
+        return None
+    if kind == "Embedding":
+        return Mask(ports[0]) if own.get("mask_zero") and len(ports) == 1 else None
+    if kind in ("Masking", "ReversibleEmbedding", "Lambda"):
+        return UNKNOWN_MASK
+    argument = handed_mask(call, ports)
+    if not any(input_masks) and argument is None:
+        return None
+    if kind in DROPS_MASK:
+        return None
+    first = argument or input_masks[0]
+    if kind in _RECURRENT:
+        inner: Mapping[str, object] = layer.inner["layer"].config if "layer" in layer.inner else own
+        sequences = inner.get("return_sequences") is True
+        whole = not inner.get("return_state") and own.get("merge_mode", "") is not None
+        return first if sequences and whole else UNKNOWN_MASK
+    if kind in PASSES_MASK:
+        return first
+    if kind in MERGES_MASKS and argument is None and len(set(input_masks)) == 1:
+        rank = {"axis": own.get("axis", -1)} if kind == "Concatenate" else {}
+        return first if rank.get("axis", -1) == -1 else UNKNOWN_MASK
+    return UNKNOWN_MASK
+
+
 @dataclass
 class Use:
     """One call of a layer while it is turned into nodes."""
@@ -338,7 +441,7 @@ class Graph:
                 return
 
     def mask(self, port: Port) -> Mask | None:
-        return masks.UNKNOWN if port[0] in self.unsure else self.carried.get(port)
+        return UNKNOWN_MASK if port[0] in self.unsure else self.carried.get(port)
 
     def note(self, text: str, name: str) -> None:
         self.notes.setdefault(text, []).append(name)
@@ -444,7 +547,7 @@ class Graph:
             )
         if layer.model is not None:
             refs = refs_of(call, layer.model)
-            if masks.explicit(call) and not any(map(self.mask, ports)):
+            if names_masks(call) and not any(map(self.mask, ports)):
                 raise Unsayable(f"the model {layer.model.name!r} is called with a mask")
             held = [ports[call.refs.index(ref)] for ref in refs]
             name = self.node_names.take(".".join(path) + suffix)
@@ -453,18 +556,18 @@ class Graph:
             return self._model(layer.model, path, held, below, training=inside)
         settings = Settings(layer.config)
         use = Use(self, layer, path, ".".join(path) + suffix, call, ports, settings)
-        if layer.kind in masks.HANDED and layer.known:
-            use.handed = masks.handed(call, ports)
+        if layer.kind in HANDED_MASK and layer.known:
+            use.handed = handed_mask(call, ports)
             plain = Call(call.args, {**call.kwargs, "mask": None})
             use = replace(use, call=plain, inputs=ports[: len(plain.refs)])
         made = self._converted(use, training) or self._raw(
             replace(use, call=call, inputs=ports), training
         )
-        mask = masks.behind(layer, call, [self.mask(port) for port in ports], ports)
+        mask = mask_behind(layer, call, [self.mask(port) for port in ports], ports)
         for port in made:
             if mask is not None and port not in ports:
                 self.carried.setdefault(port, mask)
-            if self.carried.get(port) == masks.UNKNOWN:
+            if self.carried.get(port) == UNKNOWN_MASK:
                 self.unsure.add(port[0])
         return made
 
@@ -479,7 +582,7 @@ class Graph:
             if not layer.function:
                 self.check_dtype(use.config, use.inputs)
                 check_call(layer, use.call, training)
-                if layer.kind in masks.USES and any(map(self.mask, use.inputs)):
+                if layer.kind in USES_MASK and any(map(self.mask, use.inputs)):
                     raise Unsayable("it uses the mask of its input")
             made = convert(use)
             use.config.finish(layer.kind)
@@ -509,11 +612,11 @@ class Graph:
         if training and call.kwargs.get("training") is None:
             call = Call(call.args, {**call.kwargs, "training": True})
         given = [self.mask(port) for port in ports]
-        plain = layer.function or masks.ignored(layer.kind) or masks.explicit(call)
+        plain = layer.function or ignores_mask(layer.kind) or names_masks(call)
         if layer.known and any(given) and not plain:
             [mask, *_] = given
             told: Any = "of its input, which dlv does not know"
-            if layer.kind in masks.TAKES and len(ports) == 1:
+            if layer.kind in TAKES_MASK and len(ports) == 1:
                 port = None if mask is None else self.counted(mask, use)
                 if port is not None:
                     told = Ref("", 0, 0)

@@ -16,9 +16,9 @@ from dlv.adapters.hdf5 import writer as hdf5_writer
 from dlv.adapters.hdf5.file import Contents
 from dlv.adapters.hdf5.objects import Window
 from dlv.adapters.keras.config import parse
-from dlv.adapters.keras.model import Description, checkpoint_of, describe
+from dlv.adapters.keras.files import Description, checkpoint_of, describe
 from dlv.adapters.keras.weights import Found, named, numbered
-from dlv.adapters.source import Source
+from dlv.adapters.source import Source, opened
 
 FORMAT = "hdf5"
 SUFFIX = ".h5"
@@ -26,14 +26,7 @@ SUFFIX = ".h5"
 
 def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protocol)
     """Check the whole structure; tensors are read when they are asked for."""
-    file = Source(path)
-    try:
-        contents = hdf5.read(Window(file, 0, file.size, file.name))
-        description, weights = _understood(contents, file.name)
-        return checkpoint_of(file, contents, weights, description, base=0)
-    except BaseException:
-        file.close()
-        raise
+    return opened(path, _open)
 
 
 def configuration(path: str) -> dict[str, Any]:
@@ -44,6 +37,12 @@ def configuration(path: str) -> dict[str, Any]:
 
 
 restore = splice.restore
+
+
+def _open(file: Source) -> Checkpoint:
+    contents = hdf5.read(Window(file, 0, file.size, file.name))
+    description, weights = _understood(contents, file.name)
+    return checkpoint_of(file, contents, weights, description, base=0)
 
 
 def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> None:

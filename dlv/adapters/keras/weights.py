@@ -27,6 +27,7 @@ _HEADS = {
 _ATTENTION = ("MultiHeadAttention", "GroupQueryAttention", "GroupedQueryAttention")
 _CELLS = ("LSTM", "GRU", "SimpleRNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D")
 # What Keras 2 called some variables.
+_MOST_LISTED = 5
 _OLDER = {"depthwise_kernel": "kernel", "moving_var": "moving_variance"}
 
 
@@ -323,3 +324,9 @@ def _match(held: Iterable[Leaf], names: Sequence[str]) -> dict[str, tuple[Leaf, 
                         chosen[name] = (leaf, variable)
                         break
     return chosen
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names of a list and how many more there are, as a note says it."""
+    more = len(names) - _MOST_LISTED
+    return ", ".join(names[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -17,7 +17,7 @@ from dlv.adapters.hdf5.writer import Group
 from dlv.adapters.keras.build import Model, Out, Written, refuse
 from dlv.adapters.keras.files import CONFIG, METADATA, WEIGHTS
 from dlv.adapters.keras.rules.table import WRITERS
-from dlv.adapters.keras.weights import snake
+from dlv.adapters.keras.weights import listed, snake
 from dlv.canonical import WRITER
 from dlv.errors import UsageError
 from dlv.network.graph import Network
@@ -25,7 +25,6 @@ from dlv.network.inference import node_shapes
 
 _OLDEST = "3.0.0"  # the Keras whose form of configuration this is
 _DATE = (1980, 1, 1, 0, 0, 0)
-_MOST_LISTED = 5
 # Ports behind the first bring lengths or zero states, which Keras has of its own.
 _FIRST_ONLY = ("RESHAPE", "RNN")
 
@@ -52,11 +51,11 @@ def save_network(
     needed = _needed(network)
     dead = [node.name for node in network.nodes if node.name not in needed and not node.plumbing]
     if dead:
-        model.notes.append(f"what no output needs is left out: {_listed(dead)}")
+        model.notes.append(f"what no output needs is left out: {listed(dead)}")
     if model.dotted:
         model.notes.append("dots in the names of layers became underscores")
     if model.renamed:
-        model.notes.append(f"names that Keras does not take were changed: {_listed(model.renamed)}")
+        model.notes.append(f"names that Keras does not take were changed: {listed(model.renamed)}")
     used = {name for node in network.nodes for name in node.params.values()}
     used |= {network.aliases.get(name, name) for name in used}
     left = [
@@ -65,7 +64,7 @@ def save_network(
         if tensor.name not in used and tensor.tied not in used and not _counts(tensor)
     ]
     if left:
-        model.notes.append(f"tensors that no layer has are left out: {_listed(left)}")
+        model.notes.append(f"tensors that no layer has are left out: {listed(left)}")
     _write(out, _config(network, model, layers, outputs), _groups(layers), dict(metadata or {}))
     return model.notes
 
@@ -73,11 +72,6 @@ def save_network(
 def _counts(tensor: Tensor) -> bool:
     """torch counts the batches of a norm, Keras does not."""
     return tensor.name.endswith("num_batches_tracked") and not tensor.shape
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_LISTED
-    return ", ".join(names[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _build(network: Network, tensors: Sequence[Tensor], constants: Sequence[Tensor]) -> Model:
@@ -218,12 +212,12 @@ def _groups(layers: Sequence[Written]) -> Group:
         word = snake(layer.kind)
         number = counts[word] = counts.get(word, -1) + 1
         name = f"{word}_{number}" if number else word
-        group = root.at(["layers", name])
-        group.at(["vars"]).attributes["name"] = layer.name
+        group = root.below(["layers", name])
+        group.below(["vars"]).attributes["name"] = layer.name
         for below, tensors in layer.weights.items():
-            held = group.at([*(part for part in below.split("/") if part), "vars"])
+            held = group.below([*(part for part in below.split("/") if part), "vars"])
             held.tensors.update({str(place): tensor for place, tensor in enumerate(tensors)})
-    root.at(["vars"]).attributes["name"] = "network"
+    root.below(["vars"]).attributes["name"] = "network"
     return root
 
 

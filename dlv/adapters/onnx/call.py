@@ -1,4 +1,4 @@
-"""One ONNX operator while it is translated: its arguments with their kinds checked."""
+"""One ONNX operator while it is translated: its arguments checked, and what comes out."""
 
 from __future__ import annotations
 
@@ -7,66 +7,206 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dlv.adapters.decimals import shortest
 from dlv.adapters.onnx.builder import Builder, Cannot, Held
-from dlv.adapters.onnx.model import Body, Opaque, Operator, bodies_in, captured
-from dlv.adapters.onnx.operators import form, unknown
-from dlv.adapters.onnx.results import body_types, result_shape, result_types
-from dlv.adapters.onnx.tensors import Stored
+from dlv.adapters.onnx.model import (
+    Body,
+    Form,
+    Opaque,
+    Operator,
+    bodies_in,
+    captured,
+    form,
+    read_value,
+    unknown,
+)
+from dlv.adapters.onnx.tensors import Stored, dtype_named
 from dlv.adapters.onnx.values import Entry, Known, Literal, Sizes, whole_numbers
-from dlv.adapters.protobuf.reader import Span
+from dlv.adapters.protobuf import Schema, Span, shortest
 from dlv.canonical import hasher, number
-from dlv.errors import Damaged
+from dlv.errors import Damaged, DlvError
 from dlv.network.graph import Port
-from dlv.network.sizes import Shape
+from dlv.network.sizes import MAX_RANK, Shape, ShapeError, broadcast
+
+Type = str | None
+_BODY = Schema("GraphProto", {12: "output message*"})
 
 
-class Attributes:
-    """Attributes that no rule has read count as not understood."""
+def result_types(
+    kind: str,
+    known_form: Form | None,
+    attrs: Mapping[str, Any],
+    inputs: Sequence[Type],
+    count: int,
+    bodies: Sequence[Type] = (),
+) -> list[Type]:
+    """A type for each output, None where nothing tells it.
 
-    def __init__(self, operator: Operator) -> None:
-        self.operator = operator
-        self.asked: set[str] = set()
+    `attrs` hold numbers and texts as they are, and for tensors something with a `dtype`;
+    `bodies`: what the graphs of an If, Loop or Scan give.
+    """
+    if kind in ("If", "Loop", "Scan", "SequenceMap"):
+        return list(bodies) if len(bodies) == count else [None] * count
+    if known_form is None:
+        return [None] * count
+    words = known_form.results[:count]
+    words += words[-1:] * (count - len(words))  # as many as there are, all of one kind
+    made = [_type(word, attrs, inputs) for word in words]
+    if made and made[0] is None:
+        made[0] = _special(kind, attrs, inputs)
+    return made
 
-    def attribute(self, name: str) -> Any:
-        """What the file says, of whatever kind; None: nothing."""
-        self.asked.add(name)
-        return self.operator.attrs.get(name)
 
-    def idle(self, *names: str) -> None:
-        """These make no difference here, whatever they are."""
-        self.asked.update(names)
+def body_types(kind: str, body: Span) -> list[Type]:
+    """What the graph of an If, Loop or Scan gives to the outside."""
+    if kind not in ("If", "Loop", "Scan", "SequenceMap"):
+        return []
+    try:
+        given = [read_value(part)[1] for part in _BODY.read(body)["output"]]
+    except DlvError:  # a type without a rule: leave it undeclared
+        return []
+    types = [None if value is None else value.dtype for value in given]
+    if kind == "SequenceMap":
+        return [None if each is None else f"raw:seq({each.removeprefix('raw:')})" for each in types]
+    return types[1:] if kind == "Loop" else types  # whether it goes on is its own affair
 
-    def integer(self, name: str, default: int | None = None) -> int:
-        return int(self._typed(name, default, int))
 
-    def flag(self, name: str, default: int) -> bool:
-        """0 or 1; what any other number means is told differently by everybody."""
-        value = self.integer(name, default)
-        if value not in (0, 1):
-            raise Cannot(f"{name} is {value}")
-        return bool(value)
+def _type(words: str, attrs: Mapping[str, Any], inputs: Sequence[Type]) -> Type:
+    for word in words.split("|"):
+        told: Type = word
+        if word.startswith("@"):
+            number = attrs.get(word[1:])
+            told = dtype_named(number) if type(number) is int and number else None
+        elif word.startswith("="):
+            told = _type_at(inputs, int(word[1:]))
+        elif word == "?":
+            told = None
+        elif "(" in word:
+            told = f"raw:{word}"
+        if told is not None:
+            return told
+    return None
 
-    def decimal(self, name: str, default: float | None = None) -> float:
-        return shortest(float(self._typed(name, default, float)))
 
-    def text(self, name: str, default: str | None = None) -> str:
-        return str(self._typed(name, default, str))
+def _type_at(inputs: Sequence[Type], place: int) -> Type:
+    return inputs[place] if place < len(inputs) else None
 
-    def integers(self, name: str, default: Sequence[int] | None = None) -> list[int]:
-        found: list[int] = list(self._typed(name, default, list))
-        if not all(type(item) is int for item in found):
-            raise Cannot(f"{name} are no whole numbers")
-        return found
 
-    def _typed(self, name: str, default: Any, kind: type) -> Any:
-        value = self.attribute(name)
-        value = default if value is None else value
-        if value is not default and type(value) is not kind:
-            raise Cannot(f"{name} is of a wrong kind")
-        if value is None:
-            raise Cannot(f"{self.operator.kind} lacks {name}")
-        return value
+def _special(kind: str, attrs: Mapping[str, Any], inputs: Sequence[Type]) -> Type:
+    """What no schema says: types within types, and values of attributes."""
+    first = _type_at(inputs, 0)
+    if kind in ("Constant", "ConstantOfShape"):
+        return _of_value(kind, attrs)
+    if kind == "QuantizeLinear":
+        return "uint8"
+    if kind == "DequantizeLinear":
+        return _type_at(inputs, 1)
+    if kind == "SequenceEmpty":
+        return "raw:seq(float32)"
+    if first is None:
+        return "raw:STRING" if attrs.get("classlabels_strings") else None
+    if kind in ("SplitToSequence", "SequenceConstruct"):
+        return f"raw:seq({first.removeprefix('raw:')})"
+    if kind in ("SequenceAt", "ConcatFromSequence"):
+        return inner(first, "seq")
+    if kind == "Optional":
+        return f"raw:optional({first.removeprefix('raw:')})"
+    if kind == "OptionalGetElement":
+        return inner(first, "optional") or first
+    if kind.endswith("Classifier"):
+        return "raw:STRING" if attrs.get("classlabels_strings") else "int64"
+    return None
+
+
+def _of_value(kind: str, attrs: Mapping[str, Any]) -> Type:
+    value = attrs.get("value")
+    if value is not None:
+        return getattr(value, "dtype", None)
+    if kind == "ConstantOfShape" or any(name.startswith("value_float") for name in attrs):
+        return "float32"
+    if any(name.startswith("value_int") for name in attrs):
+        return "int64"
+    return "raw:STRING" if any(name.startswith("value_string") for name in attrs) else None
+
+
+def inner(type_: str, around: str) -> Type:
+    """What a sequence or an optional is of."""
+    start = f"raw:{around}("
+    if not type_.startswith(start):
+        return None
+    found = type_[len(start) : -1]
+    return f"raw:{found}" if "(" in found or found.isupper() else found
+
+
+# Shapes, where neither the file nor a rule tells them
+
+_SAME = (
+    "Acosh Asinh Atanh BatchNormalization Bernoulli BitwiseNot Cast CastLike Celu Clip CumProd"
+    " CumSum DequantizeLinear Dropout Elu Erf Exp EyeLike Gelu GroupNormalization HardSigmoid"
+    " HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN LRN LayerNormalization LeakyRelu"
+    " LogSoftmax LpNormalization MeanVarianceNormalization Mish Neg Not PRelu QuantizeLinear"
+    " RMSNormalization RandomNormalLike RandomUniformLike Relu ReverseSequence RotaryEmbedding"
+    " Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sign Softmax Softplus Softsign"
+    " Swish Tanh TensorScatter ThresholdedRelu Trilu"
+)
+_TOGETHER = (
+    "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less"
+    " LessOrEqual Max Mean Min Mod Mul Or Pow StringConcat Sub Sum Where Xor"
+)
+# As many axes as the first input, of lengths that take working out.
+_RANKS = (
+    "AveragePool Concat Conv ConvInteger ConvTranspose DepthToSpace GlobalAveragePool"
+    " GlobalLpPool GlobalMaxPool LpPool MaxPool MaxUnpool Pad QLinearConv Resize SpaceToDepth Tile"
+    " TopK Upsample"
+)
+_FIXED: dict[str, Shape] = {
+    "Size": (),
+    "SequenceLength": (),
+    "OptionalHasElement": (),
+    "Range": (None,),
+    "Shape": (None,),
+    "NonZero": (None, None),
+    "NonMaxSuppression": (None, 3),
+    "HannWindow": (None,),
+    "HammingWindow": (None,),
+    "BlackmanWindow": (None,),
+    "MelWeightMatrix": (None, None),
+}
+
+
+_HOW = {
+    **dict.fromkeys(_SAME.split(), "same"),
+    **dict.fromkeys(_TOGETHER.split(), "together"),
+    **dict.fromkeys(_RANKS.split(), "rank"),
+}
+
+
+def result_shape(kind: str, inputs: Sequence[Shape | None]) -> Shape | None:
+    """The shape of the first output; None: not worked out."""
+    if kind in _FIXED:
+        return _FIXED[kind]
+    first, how = inputs[0] if inputs else None, _HOW.get(kind)
+    if how == "same":
+        return first
+    if how == "rank":
+        return None if first is None else (None,) * len(first)
+    if kind in ("Reshape", "Expand"):
+        return _listed(kind, first, inputs[1] if len(inputs) > 1 else None)
+    if how != "together" or not inputs or None in inputs:
+        return None
+    try:
+        return broadcast([shape for shape in inputs if shape is not None])
+    except ShapeError:
+        return None
+
+
+def _listed(kind: str, first: Shape | None, lengths: Shape | None) -> Shape | None:
+    """As many axes as there are lengths in a list."""
+    if lengths is None or len(lengths) != 1 or not isinstance(lengths[0], int):
+        return None
+    if kind == "Expand" and first is None:
+        return None
+    axes = max(lengths[0], len(first or ()) if kind == "Expand" else 0)
+    return (None,) * axes if axes <= MAX_RANK else None
 
 
 MOST_BODY_BYTES = 64 << 10
@@ -143,18 +283,28 @@ def _tagged(item: Any) -> dict[str, Any]:
     return {"l": [_tagged(each) for each in item]} if isinstance(item, list) else {"c": item}
 
 
-class Call(Attributes):
-    """`outputs` is what it has to give. `flow`: weights may flow in where data is expected."""
+def recurrent_shape(attrs: Mapping[str, Any], shape: Shape) -> Shape:
+    """The shape of the states that an LSTM, GRU or RNN gives for a sequence of this shape."""
+    ways, hidden = 2 if attrs.get("direction") == "bidirectional" else 1, attrs.get("hidden_size")
+    return (*shape[:2], ways, hidden) if attrs.get("layout") else (shape[0], ways, shape[1], hidden)
+
+
+class Call:
+    """`outputs` is what it has to give. `flow`: weights may flow in where data is expected.
+
+    Attributes that no rule has read count as not understood.
+    """
 
     def __init__(
         self, builder: Builder, operator: Operator, outputs: list[str], *, flow: bool = False
     ) -> None:
-        super().__init__(operator)
+        self.operator = operator
         self.builder = builder
         self.outputs = outputs
         self.flow = flow
         self.name = ""  # of the node, where it is not what `label` says
         self.version = builder.model.opsets.get(operator.domain, 1)
+        self._attributes: set[str] = set()  # that were read
         self._places: set[int] = set()  # of inputs that were read
         # What a raw node takes: tensors that flow in, and those of the file by slot.
         self._ports: list[Port] = []
@@ -164,7 +314,7 @@ class Call(Attributes):
         """Cannot if the operator says anything that the rule has not asked for."""
         operator = self.operator
         found = form(operator.domain, operator.kind, self.version)
-        name = unknown(found, operator.attrs, self.asked)
+        name = unknown(found, operator.attrs, self._attributes)
         if found is None or name is not None:
             raise Cannot(f"{name or 'its version'} is not understood")
         for place, value in enumerate(operator.inputs):
@@ -306,6 +456,46 @@ class Call(Attributes):
             raise Cannot(f"the input {place} is no list of whole numbers") from None
 
     # Attributes
+
+    def attribute(self, name: str) -> Any:
+        """What the file says, of whatever kind; None: nothing."""
+        self._attributes.add(name)
+        return self.operator.attrs.get(name)
+
+    def idle(self, *names: str) -> None:
+        """These make no difference here, whatever they are."""
+        self._attributes.update(names)
+
+    def integer(self, name: str, default: int | None = None) -> int:
+        return int(self._typed(name, default, int))
+
+    def flag(self, name: str, default: int) -> bool:
+        """0 or 1; what any other number means is told differently by everybody."""
+        value = self.integer(name, default)
+        if value not in (0, 1):
+            raise Cannot(f"{name} is {value}")
+        return bool(value)
+
+    def decimal(self, name: str, default: float | None = None) -> float:
+        return shortest(float(self._typed(name, default, float)))
+
+    def text(self, name: str, default: str | None = None) -> str:
+        return str(self._typed(name, default, str))
+
+    def integers(self, name: str, default: Sequence[int] | None = None) -> list[int]:
+        found: list[int] = list(self._typed(name, default, list))
+        if not all(type(item) is int for item in found):
+            raise Cannot(f"{name} are no whole numbers")
+        return found
+
+    def _typed(self, name: str, default: Any, kind: type) -> Any:
+        value = self.attribute(name)
+        value = default if value is None else value
+        if value is not default and type(value) is not kind:
+            raise Cannot(f"{name} is of a wrong kind")
+        if value is None:
+            raise Cannot(f"{self.operator.kind} lacks {name}")
+        return value
 
     def axes(self, name: str = "axes", place: int = 1) -> list[int] | None:
         """Axes as an attribute, or since some version as an input; None: not given."""
@@ -479,13 +669,10 @@ class Call(Attributes):
         recurrent = operator.kind in ("LSTM", "GRU", "RNN") and not operator.domain
         if not recurrent or type(hidden) is not int or not self.has(0):
             return None
-        shape, both = self.shape(0), operator.attrs.get("direction") == "bidirectional"
+        shape = self.shape(0)
         if shape is None or len(shape) != 3:
             return None
-        ways = 2 if both else 1
-        if operator.attrs.get("layout"):
-            return (*shape[:2], ways, hidden)
-        return (shape[0], ways, shape[1], hidden)
+        return recurrent_shape(operator.attrs, shape)
 
     def emit_call(
         self,

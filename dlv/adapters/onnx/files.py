@@ -13,12 +13,10 @@ from typing import BinaryIO
 
 from dlv.adapters import splice
 from dlv.adapters.checkpoint import Checkpoint, Tensor
-from dlv.adapters.onnx.external import External
-from dlv.adapters.onnx.model import Model, read_model
+from dlv.adapters.onnx.model import NEWEST_OPSET, Model, read_model
 from dlv.adapters.onnx.network import Built, build
-from dlv.adapters.onnx.operators import NEWEST_OPSET
-from dlv.adapters.onnx.tensors import TENSOR, Stored
-from dlv.adapters.protobuf.reader import Span
+from dlv.adapters.onnx.tensors import TENSOR, External, Stored
+from dlv.adapters.protobuf import Span
 from dlv.adapters.source import Source
 from dlv.canonical import MAX_BYTES, dumps
 from dlv.errors import Damaged, DlvError, UsageError

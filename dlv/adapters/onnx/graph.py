@@ -1,13 +1,17 @@
-"""An ONNX graph while it grows: values with dtype and shape, constants, operators, names."""
+"""An ONNX graph while it grows: values with dtype and shape, constants, operators, names.
+
+Operands are brought to one dtype as torch promotes them; calls of aten are read as recorded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.onnx.messages import Array, Plain, elements, sound
+from dlv.canonical import NON_FINITE, float_of
 from dlv.dtypes import STRUCT_CODES
 from dlv.errors import UsageError
 from dlv.network.graph import Node
@@ -351,10 +355,161 @@ def dim_of(item: int | Value) -> Dim:
 
 @dataclass(frozen=True)
 class Type:
-    """A dtype as an attribute."""
+    """A dtype as an attribute of an operator or an argument of a call."""
 
     dtype: str
 
 
 # What writes one operation of the vocabulary.
 Writer = Callable[[Graph, Node, Sequence[Item]], Item | Sequence[Item]]
+
+
+_SIGNED = ("int8", "int16", "int32", "int64")
+_FLOATING = ("float16", "float32", "float64")
+
+
+def category(dtype: str) -> int:
+    """0 for truth values, 1 for whole numbers, 2 for fractions, 3 for complex numbers."""
+    if dtype == "bool":
+        return 0
+    if dtype.startswith("complex"):
+        return 3
+    return 2 if dtype in FLOATS else 1
+
+
+def common(a: str, b: str) -> str:
+    """The dtype that two tensors of the same standing meet in."""
+    if a == b:
+        return a
+    low, high = sorted((a, b), key=category)
+    if category(low) != category(high):
+        return high
+    if low in _FLOATING:
+        return max(low, high, key=_FLOATING.index)
+    if low in _SIGNED and high in _SIGNED:
+        return max(low, high, key=_SIGNED.index)
+    if low.startswith("complex"):
+        return "complex128"
+    # An unsigned one beside a signed one of its width needs the next.
+    widths = [int(dtype.removeprefix("u").removeprefix("int")) for dtype in (low, high)]
+    if low.startswith("u") and high.startswith("u"):
+        return f"uint{max(widths)}"
+    unsigned = widths[0] if low.startswith("u") else widths[1]
+    signed = widths[1] if low.startswith("u") else widths[0]
+    return f"int{min(64, signed if signed > unsigned else 2 * unsigned)}"
+
+
+def promoted(items: Sequence[Item]) -> str:
+    """The dtype of a result: tensors outrank scalars, and those outrank plain numbers."""
+    found: list[str | None] = [None, None, None]
+    for item in items:
+        plain = not isinstance(item, Value) or item.weak
+        tier = 2 if plain else int(isinstance(item, Value) and item.shape == ())
+        before = found[tier]
+        dtype = dtype_of(item)
+        found[tier] = dtype if before is None else common(before, dtype)
+    result: str | None = None
+    for each in found:
+        if each is None:
+            continue
+        if result is None or category(each) > category(result):
+            result = each if result is None else common(result, each)
+    return result or "float32"
+
+
+def together(
+    g: Graph, items: Sequence[Item], *, fractions: bool = False, least: str | None = None
+) -> list[Value]:
+    """The items as tensors of one dtype; `fractions`: a floating one, whatever they are."""
+    dtype = promoted(items)
+    if fractions and category(dtype) < 2:
+        dtype = "float32"
+    if least is not None and category(dtype) < category(least):
+        dtype = least
+    return [g.value(item, dtype) for item in items]
+
+
+def fractions(g: Graph, item: Item) -> Value:
+    """One item as a tensor of a floating dtype."""
+    return together(g, [item], fractions=True)[0]
+
+
+_LOGICAL = {"Add": "Or", "Mul": "And"}
+
+
+def arithmetic(g: Graph, kind: str, items: Sequence[Item]) -> Value:
+    """Add, Mul, Sub, .. of two or more, one after the other."""
+    values = together(g, items)
+    result = values[0]
+    for value in values[1:]:
+        logical = result.dtype == "bool" and kind in _LOGICAL
+        result = g.binary(_LOGICAL[kind] if logical else kind, result, value)
+    return result
+
+
+# Where and how tensors lie, which makes no difference to what they hold.
+_IGNORED = frozenset(
+    ("device", "layout", "memory_format", "pin_memory", "requires_grad", "non_blocking", "copy")
+)
+_MOST_DEPTH = 8
+
+
+# What writes one operation: the graph, then the call's own arguments.
+Rule = Callable[..., Item | Sequence[Item]]
+
+
+F = TypeVar("F", bound=Rule)
+
+
+class Rules(dict[str, Rule]):
+    """Rules by the names of the operations that they write."""
+
+    def enter(self, *names: str) -> Callable[[F], F]:
+        """Decorate a function to enter it under these names."""
+
+        def entered(rule: F) -> F:
+            self.update(dict.fromkeys(names, rule))
+            return rule
+
+        return entered
+
+
+def dtype_name(type_: Type | None) -> str | None:
+    return None if type_ is None else type_.dtype
+
+
+def dialect(node: Node) -> str | None:
+    return None if node.source is None else node.source.get("dialect")
+
+
+def arguments(g: Graph, node: Node, inputs: Sequence[Item]) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and named arguments: items, plain values, Types, and lists of these."""
+    source = node.source or {}
+    args, kwargs = source.get("args", []), source.get("kwargs", {})
+    if not isinstance(args, list) or not isinstance(kwargs, Mapping):
+        raise UsageError("its source is no call")
+    given = [argument(g, node, inputs, item) for item in args]
+    named = {
+        name: argument(g, node, inputs, item)
+        for name, item in kwargs.items()
+        if name not in _IGNORED
+    }
+    return given, named
+
+
+def argument(g: Graph, node: Node, inputs: Sequence[Item], item: Any, depth: int = 0) -> Any:
+    if isinstance(item, Mapping) and len(item) == 1 and depth < _MOST_DEPTH:
+        [(tag, value)] = item.items()
+        if tag == "n" and isinstance(value, int) and 0 <= value < len(inputs):
+            return inputs[value]
+        if tag == "p" and value in node.params:
+            return g.tensor(node.params[value])
+        if tag == "l" and isinstance(value, list):
+            return [argument(g, node, inputs, each, depth + 1) for each in value]
+        if tag == "c":
+            return float_of(value) if isinstance(value, str) and value in NON_FINITE else value
+        if tag == "dtype":
+            return Type(str(value))
+        if tag in _IGNORED:
+            return None
+    raise UsageError(f"its source holds {str(item)[:60]}, which is no argument")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from dlv.adapters.onnx.tensors import RAW_TYPES
-from dlv.adapters.protobuf.writer import Message, Stream
+from dlv.adapters.protobuf import MessageWriter, Stream, packed
 from dlv.dtypes import DTYPES, STRUCT_CODES
 from dlv.errors import UsageError
 from dlv.network.sizes import Shape
@@ -90,8 +90,8 @@ def data_type(dtype: str, label: str, known: Mapping[str, int] = TYPES) -> int:
     return known[dtype]
 
 
-def tensor(array: Array, place: Place | None = None) -> Message:
-    made = Message()
+def tensor(array: Array, place: Place | None = None) -> MessageWriter:
+    made = MessageWriter()
     for dim in array.shape:
         made.varint(1, dim)
     made.varint(2, data_type(array.dtype, f"the tensor {array.name!r}"))
@@ -107,8 +107,8 @@ def tensor(array: Array, place: Place | None = None) -> Message:
     return made
 
 
-def _entry(key: str, value: str) -> Message:
-    made = Message()
+def _entry(key: str, value: str) -> MessageWriter:
+    made = MessageWriter()
     made.text(1, key)
     made.text(2, value)
     return made
@@ -130,9 +130,9 @@ def _fits(value: int) -> bool:
     return -(1 << 63) <= value < 1 << 63
 
 
-def attribute(name: str, value: Any) -> Message:
+def attribute(name: str, value: Any) -> MessageWriter:
     """Numbers, texts, an Array, or a list of one kind of numbers or texts."""
-    made = Message()
+    made = MessageWriter()
     made.text(1, name)
     if isinstance(value, float):
         made.single(2, value)
@@ -169,8 +169,8 @@ def attribute(name: str, value: Any) -> Message:
     return made
 
 
-def operator(item: Operator) -> Message:
-    made = Message()
+def operator(item: Operator) -> MessageWriter:
+    made = MessageWriter()
     for name in item.inputs:
         made.text(1, name)
     for name in item.outputs:
@@ -184,17 +184,17 @@ def operator(item: Operator) -> Message:
     return made
 
 
-def value_info(name: str, dtype: str, shape: Shape | None) -> Message:
+def value_info(name: str, dtype: str, shape: Shape | None) -> MessageWriter:
     """The type of an input or output; an unknown length is a dimension that says nothing."""
-    made = Message()
+    made = MessageWriter()
     made.text(1, name)
     made.message(2, _type(name, dtype, shape))
     return made
 
 
-def _type(name: str, dtype: str, shape: Shape | None) -> Message:
+def _type(name: str, dtype: str, shape: Shape | None) -> MessageWriter:
     """A tensor, or `raw:seq(..)` and `raw:optional(..)` of one."""
-    outer, typed = Message(), Message()
+    outer, typed = MessageWriter(), MessageWriter()
     around, _, inner = dtype.removeprefix("raw:").removesuffix(")").partition("(")
     if inner and around in _HOLDERS:
         known = inner if inner in TYPES else f"raw:{inner}"
@@ -203,9 +203,9 @@ def _type(name: str, dtype: str, shape: Shape | None) -> Message:
         return outer
     typed.varint(1, data_type(dtype, name, _VALUE_TYPES))
     if shape is not None:
-        dims = Message()
+        dims = MessageWriter()
         for length in shape:
-            dim = Message()
+            dim = MessageWriter()
             if isinstance(length, str):
                 dim.text(2, length)
             elif length is not None:
@@ -217,20 +217,20 @@ def _type(name: str, dtype: str, shape: Shape | None) -> Message:
 
 
 def model(
-    graph: Message,
+    graph: MessageWriter,
     *,
     ir_version: int,
     opsets: Mapping[str, int],
     producer: tuple[str, str],
     metadata: Mapping[str, str],
-) -> Message:
-    made = Message()
+) -> MessageWriter:
+    made = MessageWriter()
     made.varint(1, ir_version)
     made.text(2, producer[0])
     made.text(3, producer[1])
     made.message(7, graph)
     for domain in sorted(opsets):
-        opset = Message()
+        opset = MessageWriter()
         if domain:
             opset.text(1, domain)
         opset.varint(2, opsets[domain])
@@ -244,16 +244,9 @@ def elements(dtype: str, values: Iterable[float]) -> bytes:
     """Numbers as the little-endian elements of a tensor; what is too large is infinite."""
     code = STRUCT_CODES[dtype]
     if code in "efd":
-        return b"".join(_rounded(code, float(value)) for value in values)
+        return b"".join(packed(code, float(value)) for value in values)
     whole = [bool(value) if code == "?" else int(value) for value in values]
     try:
         return struct.pack(f"<{len(whole)}{code}", *whole)
     except struct.error as error:
         raise UsageError(f"a number does not fit into {dtype}", why=str(error)) from error
-
-
-def _rounded(code: str, value: float) -> bytes:
-    try:
-        return struct.pack(f"<{code}", value)
-    except OverflowError:
-        return struct.pack(f"<{code}", float("inf") if value > 0 else float("-inf"))

@@ -9,8 +9,7 @@ from functools import partial
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.onnx.builder import Builder, Cannot, Held
 from dlv.adapters.onnx.call import Call, Reader, aten_source
-from dlv.adapters.onnx.model import Graph, Model, Operator, bodies_in, captured
-from dlv.adapters.onnx.operators import form, unknown
+from dlv.adapters.onnx.model import Graph, Model, Operator, bodies_in, captured, form, unknown
 from dlv.adapters.onnx.patterns import Pattern, find
 from dlv.adapters.onnx.rules import (
     activation,
@@ -21,9 +20,7 @@ from dlv.adapters.onnx.rules import (
     movement,
     norm,
     pool,
-    reductions,
 )
-from dlv.adapters.onnx.rules import lengths as length_rules
 from dlv.adapters.onnx.rules.combine import is_whole
 from dlv.adapters.onnx.rules.dense import emit_full
 from dlv.adapters.onnx.tensors import Stored, dtype_of
@@ -47,9 +44,7 @@ READERS: dict[str, Reader] = {
     **norm.READERS,
     **activation.READERS,
     **combine.READERS,
-    **reductions.READERS,
     **movement.READERS,
-    **length_rules.READERS,
     **attention.READERS,
 }
 # Tried after the rule of the vocabulary found that it does not apply.

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from dlv.adapters.decimals import shortest
-from dlv.adapters.onnx.model import Graph, Operator, bodies_in, captured
-from dlv.adapters.onnx.operators import form, unknown
+from dlv.adapters.onnx.model import Graph, Operator, bodies_in, captured, form, unknown
 from dlv.adapters.onnx.tensors import Stored
+from dlv.adapters.protobuf import shortest
 
 
 @dataclass(frozen=True)

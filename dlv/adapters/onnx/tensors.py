@@ -1,19 +1,141 @@
-"""Tensors of an ONNX file: described and checked first, read when they are asked for."""
+"""Tensors of an ONNX file: described and checked first, read when they are asked for.
+
+Their bytes may lie in files beside it, which are opened only below the folder of the model.
+"""
 
 from __future__ import annotations
 
+import errno
 import math
+import os
+import stat
 import struct
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from dlv.adapters.checkpoint import Part, Tensor
-from dlv.adapters.onnx.external import External
-from dlv.adapters.protobuf.reader import Schema, Span, packed_bytes, varints
+from dlv.adapters.protobuf import Schema, Span, packed_bytes, varints
+from dlv.adapters.source import Source
 from dlv.dtypes import ONNX_DTYPES, STRUCT_CODES, block_of
-from dlv.errors import Damaged, NewerFormat, UnsafeInput
+from dlv.errors import Damaged, NewerFormat, NotFound, StorageError, UnsafeInput
 from dlv.kinds import Raw
+
+_MOST_OPEN = 16  # a model may have a file for each tensor
+_MOST_FILES = 100_000
+_MOST_LENGTH = 4096
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Without O_NONBLOCK, opening a FIFO would wait for a writer that never comes.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class _Beside(Source):
+    """A file that was opened step by step, no link followed."""
+
+    def __init__(self, folder: str, location: str, owner: str) -> None:
+        self.path = os.path.join(folder, location)
+        self.name = location
+        self._descriptor = -1
+        self._descriptor = _descend(folder, location, owner)
+        status = os.fstat(self._descriptor)
+        problem = None
+        if not stat.S_ISREG(status.st_mode):
+            problem = "it is not a regular file"
+        elif status.st_nlink != 1:
+            problem = "the file has a second name elsewhere (a hard link)"
+        if problem:
+            self.close()
+            raise _refused(owner, location, problem)
+        self.size = status.st_size
+
+
+class External:
+    """The files beside a model, opened when they are read."""
+
+    def __init__(self, path: str) -> None:
+        self.folder = os.path.dirname(os.path.abspath(path))
+        self.name = os.path.basename(path)
+        self.locations: dict[str, int] = {}  # with the size each file had
+        self._open: OrderedDict[str, Source] = OrderedDict()
+
+    @property
+    def paths(self) -> list[str]:
+        return [os.path.join(self.folder, location) for location in sorted(self.locations)]
+
+    def check(self, location: str, offset: int, size: int) -> None:
+        """Whether a file gives so many bytes; nothing is read."""
+        _check_name(location, self.name)
+        if location not in self.locations:
+            if len(self.locations) == _MOST_FILES:
+                raise UnsafeInput(f"{self.name} names too many files")
+            self.locations[location] = self._file(location).size
+        have = self.locations[location]
+        if offset + size > have:
+            raise Damaged(
+                f"{location} is too short for {self.name}",
+                why=f"bytes {offset} to {offset + size} are needed, the file has {have}",
+            )
+
+    def read(self, location: str, offset: int, size: int) -> bytearray:
+        return self._file(location).read(offset, size)
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def _file(self, location: str) -> Source:
+        file = self._open.get(location)
+        if file is None:
+            while len(self._open) >= _MOST_OPEN:
+                self._open.popitem(last=False)[1].close()
+            file = self._open[location] = _Beside(self.folder, location, self.name)
+        self._open.move_to_end(location)
+        return file
+
+
+def _check_name(location: str, owner: str) -> None:
+    parts = location.split("/")
+    if not location or "\0" in location or len(location) > _MOST_LENGTH:
+        raise _refused(owner, location, "this is no file name")
+    if location.startswith("/") or "\\" in location or location[1:2] == ":":
+        raise _refused(owner, location, "the path is not relative to the model")
+    if ".." in parts or not parts[-1].strip("."):
+        raise _refused(owner, location, "the path leads out of the model's folder")
+
+
+def _descend(folder: str, location: str, owner: str) -> int:
+    parts = [part for part in location.split("/") if part not in ("", ".")]
+    try:
+        here = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        for place, part in enumerate(parts):
+            flags = _FILE if place == len(parts) - 1 else _FOLDER
+            try:
+                following = os.open(part, flags, dir_fd=here)
+            finally:
+                os.close(here)
+            here = following
+    except FileNotFoundError as error:
+        raise NotFound(
+            f"{owner} keeps weights in {location}, which is not there",
+            why=error.strerror,
+            hint="put the file beside the model, as it was exported",
+        ) from error
+    except OSError as error:
+        # ELOOP and ENOTDIR: a link, or a file on the way.
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise _refused(owner, location, "it is, or lies behind, a symbolic link") from error
+        raise StorageError(f"cannot read {location}", why=error.strerror) from error
+    return here
+
+
+def _refused(owner: str, location: str, why: str) -> UnsafeInput:
+    return UnsafeInput(
+        f"{owner} wants its weights from {location[:200]!r}",
+        why=why,
+        hint="weights of a model lie in plain files in its own folder",
+    )
+
 
 MOST_DIMENSIONS = 64
 _MOST_OFFSET = 1 << 62
@@ -175,15 +297,19 @@ def _shape(dims: list[int], bits: int, label: str) -> tuple[int, ...]:
 
 
 def _take_raw(stored: Stored, span: Span) -> None:
-    if span.size != stored.nbytes:
-        raise Damaged(
-            f"{stored.label} has a wrong length",
-            why=f"{span.size} bytes, {stored.dtype} {list(stored.shape)} takes {stored.nbytes}",
-        )
+    _check_length(stored, span.size)
     file, offset, size = span.file, span.offset, span.size
     stored.place = offset
     stored.read = lambda: file.read(offset, size)
     stored.part = lambda start, count: file.read(offset + start, count)
+
+
+def _check_length(stored: Stored, size: int) -> None:
+    if size != stored.nbytes:
+        raise Damaged(
+            f"{stored.label} has a wrong length",
+            why=f"{size} bytes, {stored.dtype} {list(stored.shape)} takes {stored.nbytes}",
+        )
 
 
 def _take_typed(stored: Stored, spans: list[Span], home: str, bits: int) -> None:
@@ -213,11 +339,7 @@ def _take_external(stored: Stored, entries: list[Span], external: External) -> N
         given[key] = entry["value"] or ""
     location, offset = given.get("location", ""), _count(given, "offset", 0, stored.label)
     length = _count(given, "length", stored.nbytes, stored.label)
-    if length != stored.nbytes:
-        raise Damaged(
-            f"{stored.label} has a wrong length",
-            why=f"{length} bytes, {stored.dtype} {list(stored.shape)} takes {stored.nbytes}",
-        )
+    _check_length(stored, length)
     external.check(location, offset, length)
     stored.place = location, offset
     stored.read = lambda: external.read(location, offset, length)

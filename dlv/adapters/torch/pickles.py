@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -327,38 +328,32 @@ MOST_BYTES = 64 << 20
 _MOST_KEY = 4096
 
 
+@dataclass(slots=True, eq=False)
 class Global:
     """The name of a class, function or dtype; nothing was looked up."""
 
-    __slots__ = ("kind", "module", "name")
-
-    def __init__(self, module: str, name: str, kind: Kind) -> None:
-        self.module = module
-        self.name = name
-        self.kind = kind
+    module: str
+    name: str
+    kind: Kind
 
     def __str__(self) -> str:
         return f"{self.module}.{self.name}"
 
 
+@dataclass(slots=True, eq=False)
 class Call:
     """A call that was not made, and the state that its result would have got."""
 
-    __slots__ = ("arguments", "function", "state")
-
-    def __init__(self, function: Global, arguments: tuple[Any, ...]) -> None:
-        self.function = function
-        self.arguments = arguments
-        self.state: Any = None
+    function: Global
+    arguments: tuple[Any, ...]
+    state: Any = None
 
 
+@dataclass(slots=True, eq=False)
 class Persistent:
     """A reference to something outside of the pickle."""
 
-    __slots__ = ("identity",)
-
-    def __init__(self, identity: Any) -> None:
-        self.identity = identity
+    identity: Any
 
 
 class Mapping:
@@ -555,29 +550,22 @@ class _Machine:
         items: Any = arguments[0] if arguments else ()
         if not isinstance(items, list | tuple):
             raise self.unsafe(f"calls `{function}` with {_type(items)}")
-        if function.name in ("tuple", "frozenset", "Size"):
-            if isinstance(items, tuple):
-                return items
-            self.spend(len(items))
-            return tuple(items)
+        fixed = function.name in ("tuple", "frozenset", "Size")
+        if fixed and isinstance(items, tuple):
+            return items
         self.spend(len(items))
-        return list(items)
+        return tuple(items) if fixed else list(items)
 
     def build(self, target: Any, state: Any) -> Any:
-        if isinstance(target, Mapping):
-            if target.state is not None:
-                raise self.unsafe("sets the state of an object twice")
-            target.state = state
-            if target.namespace:
-                for part in state if isinstance(state, tuple) else (state,):
-                    if isinstance(part, Mapping):
-                        self.merge(target, part)
-        elif isinstance(target, Call):
-            if target.state is not None:
-                raise self.unsafe("sets the state of an object twice")
-            target.state = state
-        else:
+        if not isinstance(target, Mapping | Call):
             raise self.unsafe(f"sets the state of {_type(target)}")
+        if target.state is not None:
+            raise self.unsafe("sets the state of an object twice")
+        target.state = state
+        if isinstance(target, Mapping) and target.namespace:
+            for part in state if isinstance(state, tuple) else (state,):
+                if isinstance(part, Mapping):
+                    self.merge(target, part)
         return target
 
     def merge(self, target: Mapping, source: Mapping) -> None:

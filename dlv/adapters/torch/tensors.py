@@ -6,13 +6,13 @@ import math
 import zlib
 from collections.abc import Mapping as ReadMapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from dlv.adapters import splice, strided
 from dlv.adapters.archive import Entry, stream
-from dlv.adapters.checkpoint import Checkpoint, Part
+from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.adapters.source import Source
-from dlv.adapters.strided import swap
+from dlv.adapters.splice import Piece, cut, extent, gather, is_contiguous, swap
 from dlv.adapters.torch.pickles import Call, Global, Mapping, Persistent
 from dlv.dtypes import TORCH_DTYPES
 from dlv.errors import Damaged, UnsafeInput, UsageError
@@ -67,6 +67,8 @@ _WRAPPERS = (
 _PLAIN_CLASSES = ("torch.Tensor", "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer")
 _MOST_WRAPPERS = 8
 _MOST_AXES = 64
+_MOST_REPEATS = 16  # bytes read by all tensors together, in file sizes
+_FREE_BYTES = 64 << 20
 _LIMIT = 1 << 62
 
 
@@ -88,7 +90,7 @@ class View:
 
     @property
     def contiguous(self) -> bool:
-        return strided.is_contiguous(self.shape, self.strides)
+        return is_contiguous(self.shape, self.strides)
 
     @property
     def start(self) -> int:
@@ -122,6 +124,8 @@ class Storages:
         self.big = big
         self._verify = verify
         self._verified: set[str] = set()
+        self._first: dict[tuple[object, ...], str] = {}  # by identity: the tensor that has it
+        self._total = 0
 
     def view(self, value: Any, name: str) -> View:
         """The checked window that `value` (for which `is_tensor` holds) describes."""
@@ -176,7 +180,7 @@ class Storages:
         _check_numbers(name, offset, shape, strides)
         if math.prod(shape) * item >= _LIMIT:
             raise _unsafe(name, f"its shape is {shape}")
-        needed = strided.extent(shape, strides)
+        needed = extent(shape, strides)
         if needed and offset + needed > elements:
             raise _unsafe(
                 name, f"it reaches element {offset + needed} of a storage of {elements} elements"
@@ -207,16 +211,37 @@ class Storages:
             )
         return dtype, entry, elements
 
+    def tied(self, view: View, name: str) -> str | None:
+        """The name of the earlier tensor whose elements these are; others are counted."""
+        first = self._first.setdefault(view.identity, name) if view.nbytes else name
+        if first != name:
+            return first
+        self.count(view, name)
+        return None
+
+    def count(self, view: View, name: str) -> None:
+        """Refuse views that are far larger together than the file."""
+        self._total += view.nbytes
+        if self._total > _MOST_REPEATS * self._file.size + _FREE_BYTES:
+            raise UnsafeInput(
+                f"the tensors of {self._file.name} are far larger than the file",
+                why=f"{self._total} bytes up to {name!r}, {self._file.size} in the file",
+            )
+
+    def tensor(self, view: View, name: str, role: str, tied: str | None = None) -> Tensor:
+        read, part = partial(self.read, view), self.part(view)
+        return Tensor(name, view.dtype, view.shape, view.nbytes, read, role, tied, part)
+
     def read(self, view: View) -> Raw:
         """The view's elements in C order, little-endian."""
         entry = view.entry
-        size = strided.extent(view.shape, view.strides) * view.item
+        size = extent(view.shape, view.strides) * view.item
         if not size:
             return b""
         data = self._file.read(view.start, size)
         self._check_sum(entry, data)
         if not view.contiguous:
-            data = strided.gather(data, view.item, view.shape, view.strides)
+            data = gather(data, view.item, view.shape, view.strides)
         return swap(data, view.swap) if self.big else data
 
     def check_filled(self, view: View, name: str) -> None:
@@ -284,9 +309,9 @@ def add_skeleton(checkpoint: Checkpoint, file: Source, views: list[View], *, big
         if not view.nbytes:
             continue
         if view.contiguous:
-            places.append((view.start, splice.Piece(index, 0, view.nbytes, "C", unit)))
-        elif strided.is_contiguous(view.shape[::-1], view.strides[::-1]):
-            places.append((view.start, splice.Piece(index, 0, view.nbytes, "F", unit)))
+            places.append((view.start, Piece(index, 0, view.nbytes, "C", unit)))
+        elif is_contiguous(view.shape[::-1], view.strides[::-1]):
+            places.append((view.start, Piece(index, 0, view.nbytes, "F", unit)))
     places.sort(key=lambda place: (place[0], -place[1].size))
     end = 0
     kept = []
@@ -300,5 +325,5 @@ def add_skeleton(checkpoint: Checkpoint, file: Source, views: list[View], *, big
             f"checkout writes a fresh file: {left} bytes of this one are not plain tensors"
         )
         return
-    checkpoint.skeleton = splice.cut(file, kept)
+    checkpoint.skeleton = cut(file, kept)
     checkpoint.exact = True

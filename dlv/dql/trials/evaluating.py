@@ -17,8 +17,7 @@ import dlv.dql.committing as committing
 import dlv.repository.environment as environment
 import dlv.training.checkpoints as checkpoints
 import dlv.training.trial_files as trial_files
-from dlv.adapters.data import parts as data_parts
-from dlv.adapters.data.sets import fingerprint
+from dlv.adapters.data.sets import fingerprint, open_parts
 from dlv.canonical import hash_of
 from dlv.dql.bind.bound import Evaluation, Ranked
 from dlv.dql.bind.configurations import looked_up
@@ -388,9 +387,7 @@ class Evaluating:
             ray_pool.train(
                 *(store, self.repository.trials_folder, run),
                 reopen=partial(Store, self.repository.trials_path),
-                readers=Readers(
-                    rows=partial(data_parts.open_parts, digest=fingerprint), events=Tail
-                ),
+                readers=Readers(rows=partial(open_parts, digest=fingerprint), events=Tail),
                 address=place.address,
                 cpus=place.cpus,
                 gpus=place.gpus,

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import dlv.disk.durable as durable
-from dlv.adapters.data import parts as data_parts
-from dlv.adapters.data.code import PREFIX
-from dlv.adapters.data.sets import fingerprint
+from dlv.adapters.data.columns import PREFIX
+from dlv.adapters.data.sets import UNVERIFIED, fingerprint, fingerprint_of, open_parts
 from dlv.canonical import dumps
 from dlv.dql.bind.configurations import versioned_entry
 from dlv.errors import NotFound, UsageError, nearest
@@ -40,7 +39,7 @@ class DataSet:
     @property
     def verified(self) -> bool:
         """Whether the fingerprint is of the content; else only the code knows what comes."""
-        return not self.fingerprint.startswith(data_parts.UNVERIFIED)
+        return not self.fingerprint.startswith(UNVERIFIED)
 
 
 class DataSets:
@@ -69,7 +68,7 @@ class DataSets:
         if (key := dumps(asked)) in self._opened:
             return
         self._opened.add(key)
-        source = data_parts.open_parts(
+        source = open_parts(
             data.path,
             config["data"],
             wanted_of(inputs_of(network)),
@@ -80,7 +79,7 @@ class DataSets:
 
     def _look(self, where: str) -> DataSet:
         if where.startswith(PREFIX):
-            return DataSet(where, where, data_parts.fingerprint_of(where, self._places[0]))
+            return DataSet(where, where, fingerprint_of(where, self._places[0]))
         if "://" in where:
             raise UsageError(
                 f"{where} cannot be read",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dlv.adapters.aten import aside
+from dlv.adapters.aten import factory
 from dlv.errors import DlvError, NotFound, UsageError
 from dlv.network.graph import Network
 
@@ -106,7 +106,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(code: Path, name: str) -> Network:
     result = code.parent.parent / "results" / "a.network"
     result.touch()
-    found = aside.network_of(f"{code}:{name}", ["1,3"], result)
+    found = factory.network_of(f"{code}:{name}", ["1,3"], result)
     found.close()
     assert found.network is not None
     return found.network
@@ -181,7 +181,7 @@ def test_a_file_that_is_not_there_starts_no_process(
     with pytest.raises(NotFound, match="no file"):
         run(code.with_name("other.py"), "model")
     with pytest.raises(UsageError, match=r"not FILE\.py:FACTORY"):
-        aside.network_of(str(code), [], code)
+        factory.network_of(str(code), [], code)
     with pytest.raises(DlvError, match="cannot start Python"):
         run(code, "model")
 
@@ -198,8 +198,8 @@ def test_ctrl_c_ends_both(code: Path, tmp_path: Path) -> None:
         f"open({str(tmp_path / 'started')!r}, 'w').write(str(os.getpid()))\ntime.sleep(3600)\n"
     )
     program = (
-        "import pathlib; from dlv.adapters.aten import aside\n"
-        f"aside.network_of({f'{code}:model'!r}, [], pathlib.Path({str(tmp_path / 'r')!r}))"
+        "import pathlib; from dlv.adapters.aten import factory\n"
+        f"factory.network_of({f'{code}:model'!r}, [], pathlib.Path({str(tmp_path / 'r')!r}))"
     )
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(

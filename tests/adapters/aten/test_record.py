@@ -8,8 +8,18 @@ import pytest
 
 from dlv.adapters.aten import record as aten
 from dlv.adapters.aten.network import Named, convert, name_calls
-from dlv.adapters.aten.record import Call, Given, Graph, Placeholder, Ref, Tagged, Value
-from dlv.adapters.aten.rewrite import RESPONSE_NORM, join, unfold
+from dlv.adapters.aten.record import (
+    RESPONSE_NORM,
+    Call,
+    Given,
+    Graph,
+    Placeholder,
+    Ref,
+    Tagged,
+    Value,
+    join,
+    unfold,
+)
 from dlv.errors import Damaged
 from dlv.network.order import FreeNames
 

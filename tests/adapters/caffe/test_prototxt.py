@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlv.adapters.caffe import prototxt
-from dlv.adapters.protobuf.message import Message, Word
+from dlv.adapters.protobuf import Message, Word
 from dlv.errors import Damaged, DlvError, NotFound, UnsafeInput
 
 KINDS = descriptor_pb2.FieldDescriptorProto
@@ -180,7 +180,7 @@ def test_places() -> None:
     assert message.lines == {"a": [1], "b": [3, 8]}
     inner = message.fields["b"][0]
     assert (inner.line, inner.lines["c"]) == (3, [4, 5])
-    assert inner.at("c", 1) == "f, line 5"
+    assert inner.place("c", 1) == "f, line 5"
     with pytest.raises(Damaged, match="f, line 3") as caught:
         prototxt.parse(b"a: 1\n\n  b ? 2", "f")
     assert "? 2" in (caught.value.why or "")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dlv.adapters.data import sets as data
-from dlv.adapters.data.parts import UNVERIFIED, Parts, fingerprint_of, open_parts
+from dlv.adapters.data.sets import UNVERIFIED, Parts, fingerprint_of, open_parts
 from dlv.errors import DlvError, NotFound, UsageError
 
 X = np.arange(12, dtype=np.float32).reshape(6, 2)

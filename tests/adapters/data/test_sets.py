@@ -380,7 +380,7 @@ class TestImages:
         (folder / "bee" / "a.png").write_bytes(b"\x89PNG\r\n\x1a\nbroken")
         with pytest.raises(Damaged, match=r"bee/a\.png is no image"):
             rows_of(opened(folder))
-        monkeypatch.setattr("dlv.adapters.data.images.MOST_PIXELS", 10)
+        monkeypatch.setattr("dlv.adapters.data.settings.MOST_PIXELS", 10)
         with pytest.raises(UnsafeInput, match="too large"):
             rows_of(opened(folder))
 

@@ -32,10 +32,10 @@ def test_h5py_reads_it(tmp_path: Path, many: int) -> None:
         for shape in ((), (3,), (2, 0), (2, 3, 4)):
             name = f"{dtype}-{len(shape)}"
             arrays[f"types/{name}"] = dice.integers(0, 2, shape).astype(dtype)
-            root.at(["types"]).tensors[name] = tensor(arrays[f"types/{name}"])
+            root.below(["types"]).tensors[name] = tensor(arrays[f"types/{name}"])
     for number in range(many):
         arrays[f"layers/n{number}/vars/0"] = np.arange(number % 5, dtype="f4")
-        group = root.at(["layers", f"n{number}", "vars"])
+        group = root.below(["layers", f"n{number}", "vars"])
         group.tensors["0"] = tensor(arrays[f"layers/n{number}/vars/0"])
         group.attributes["name"] = f"layer{number}"
     path = tmp_path / "a.h5"

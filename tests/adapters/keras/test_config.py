@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlv.adapters.keras import config as keras_config
-from dlv.adapters.keras import model as keras_settings
-from dlv.adapters.keras.config import Ref, batch_shape, parse, read_model
+from dlv.adapters.keras import files as keras_settings
+from dlv.adapters.keras.config import Ref, Unsayable, batch_shape, parse, read_model
 from dlv.adapters.keras.graph import Graph, source_of
 from dlv.adapters.keras.rules.table import converter
-from dlv.adapters.keras.understood import Unsayable
 from dlv.adapters.keras.weights import Names, leaves, snake
 from dlv.canonical import dumps, loads
 from dlv.errors import Damaged, DlvError, UnsafeInput

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import dlv.adapters.keras.masks as masks
+from dlv.adapters.keras import graph
 from tests.adapters.keras.comparing import filled, imported, off, raw
 from tests.adapters.keras.every_setting import PLAIN
 
@@ -186,7 +186,8 @@ def test_the_tables_say_what_keras_does(keras: Any) -> None:
         "GaussianNoise": {"stddev": 0.1},
         "TimeDistributed": {"layer": layers.Dense(3)},
     }
-    for table, passes in ((masks.PASSES, True), (masks.MERGES, True), (masks.DROPS, False)):
+    tables = ((graph.PASSES_MASK, True), (graph.MERGES_MASKS, True), (graph.DROPS_MASK, False))
+    for table, passes in tables:
         for kind in table:
             if hasattr(layers, kind) and kind != "GlobalAveragePooling1D":
                 layer = getattr(layers, kind)(**PLAIN.get(kind, more.get(kind, {})))
@@ -196,4 +197,4 @@ def test_the_tables_say_what_keras_does(keras: Any) -> None:
         if call is None or "mask" not in inspect.signature(call).parameters:
             continue
         # What takes a mask is never among those that compute the same without it.
-        assert not masks.ignored(kind) or kind == "BatchNormalization", kind
+        assert not graph.ignores_mask(kind) or kind == "BatchNormalization", kind

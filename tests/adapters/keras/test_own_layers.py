@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlv.adapters.keras.rules.raw import OWN
+from dlv.adapters.keras.rules.table import OWN
 from dlv.adapters.keras.writer import save_network
 from dlv.errors import DlvError
 from dlv.network.agreement import distance

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from dlv.adapters.keras import files as keras_files
-from dlv.adapters.keras.config import read_model
+from dlv.adapters.keras.config import Unsayable, read_model
 from dlv.adapters.keras.graph import Graph
 from dlv.adapters.keras.rules.table import converter
-from dlv.adapters.keras.understood import Unsayable
 from dlv.adapters.keras.weights import Names
 from dlv.network.graph import Network
 from tests.adapters.keras.comparing import filled, imported, off, raw

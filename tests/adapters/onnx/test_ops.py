@@ -12,7 +12,7 @@ import onnx
 import pytest
 import torch
 
-from dlv.adapters.onnx.writing.writer import save_network
+from dlv.adapters.onnx.writer import save_network
 from dlv.network.verify import infer
 from tests.onnx_models import Array, array, constant, model, op
 from tests.onnx_reading import (

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from dlv.adapters.onnx.writing.writer import save_network
+from dlv.adapters.onnx.writer import save_network
 from tests.onnx_reading import opened
 
 Node = Any  # of onnx, which has no types here

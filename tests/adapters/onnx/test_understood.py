@@ -12,7 +12,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from dlv.adapters.onnx import operators
+from dlv.adapters.onnx import model as operators
 from dlv.adapters.onnx.network import READERS, SECOND
 from dlv.adapters.onnx.values import FOLDED, FOLDED_BY, Literal, fold
 from dlv.errors import DlvError

@@ -1,4 +1,7 @@
-"""Files of torch: against files and results of torch itself, and against hostile files."""
+"""Files of torch: against files and results of torch itself, and against hostile files.
+
+Which tensors are the model's, what they are called, and files that dlv writes.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,12 @@ import io
 import json
 import os
 import pathlib
+import pickle
+import random
 import subprocess
 import sys
 import warnings
+import zipfile
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +29,8 @@ from hypothesis import strategies as st
 
 from dlv.adapters.checkpoint import Adapter, Checkpoint, Tensor
 from dlv.adapters.torch import reader as torch_files
+from dlv.adapters.torch.pickles import Mapping, Persistent
+from dlv.adapters.torch.reader import assign, hyperparameters_of, leaves, scalar, step_of
 from dlv.adapters.torch.tensors import _MOST_OTHER_BYTES, DTYPES
 from dlv.errors import Damaged, DlvError, UnsafeInput, UsageError
 from tests.conformance.adapter import AdapterSuite
@@ -36,6 +44,276 @@ from tests.hostile.pickles import (
     storage,
     tensor,
 )
+
+
+def held(name: str, data: bytes, tied: str | None = None, dtype: str = "uint8") -> Tensor:
+    return Tensor(name, dtype, (len(data),), len(data), lambda: data, tied=tied)
+
+
+def written(*tensors: Tensor, **metadata: str) -> bytes:
+    out = io.BytesIO()
+    torch_files.save(out, tensors, metadata)
+    return out.getvalue()
+
+
+class Reader(pickle.Unpickler):
+    """The standard unpickler with tuples in the place of torch's functions."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("collections", "OrderedDict"):
+            return collections.OrderedDict
+        return lambda *arguments: (f"{module}.{name}", *arguments)
+
+    def persistent_load(self, identity: Any) -> Any:
+        return identity[2:]
+
+
+def test_pickle_as_the_standard_library_reads_it() -> None:
+    data = written(held("a", b"xyz"), held("ü", b"xyz", tied="a"), held("b", b"\0", dtype="bool"))
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        assert file.testzip() is None
+        root = Reader(io.BytesIO(file.read("archive/data.pkl"))).load()
+        assert file.read("archive/data/0") == b"xyz"
+        assert file.read("archive/data/1") == b"\0"
+        assert len(file.read("archive/.data/serialization_id")) == 40
+    rebuild = "torch._utils._rebuild_tensor_v2"
+    none: collections.OrderedDict[str, Any] = collections.OrderedDict()
+    assert list(root.items()) == [
+        ("a", (rebuild, ("0", "cpu", 3), 0, (3,), (1,), False, none)),
+        ("ü", (rebuild, ("0", "cpu", 3), 0, (3,), (1,), False, none)),
+        ("b", (rebuild, ("1", "cpu", 1), 0, (1,), (1,), False, none)),
+    ]
+
+
+def test_integers() -> None:
+    values = [0, 255, 256, 65536, (1 << 31) - 1, 1 << 31, (1 << 40) + 5, (1 << 63) - 1]
+    for value in values:
+        assert pickle.loads(b"\x80\x02" + torch_files._integer(value) + b".") == value
+
+
+def test_data_are_aligned() -> None:
+    dice = random.Random(3)
+    tensors = [held(f"n{'x' * i}", dice.randbytes(i * 5)) for i in range(40)]
+    data = written(*tensors)
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        for info in file.infolist():
+            offset = info.header_offset
+            sizes = data[offset + 26 : offset + 30]
+            begin = offset + 30 + int.from_bytes(sizes[:2], "little")
+            begin += int.from_bytes(sizes[2:], "little")
+            assert begin % 64 == 0
+
+
+def test_deterministic_and_dependent_on_the_content() -> None:
+    first = written(held("a", b"xyz"), x="y")
+    assert written(held("a", b"xyz"), x="y") == first
+    assert written(held("a", b"xyy"), x="y") != first
+
+
+def test_metadata_is_an_attribute() -> None:
+    data = written(held("a", b"xyz"), two="2", one="1")
+    with zipfile.ZipFile(io.BytesIO(data)) as file:
+        root = Reader(io.BytesIO(file.read("archive/data.pkl"))).load()
+    assert list(root) == ["a"]
+    assert vars(root) == {"dlv_metadata": {"one": "1", "two": "2"}}
+
+
+def test_a_tie_that_is_none_is_not_written_as_one(tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    path.write_bytes(written(held("a", b"xyz"), held("b", b"xyzz", tied="a"), held("c", b"q", "d")))
+    checkpoint = torch_files.open(str(path))
+    assert [(t.name, t.tied, bytes(t.read())) for t in checkpoint.tensors] == [
+        ("a", None, b"xyz"),
+        ("b", None, b"xyzz"),
+        ("c", None, b"q"),
+    ]
+    checkpoint.close()
+
+
+def test_size_that_is_not_the_shape() -> None:
+    with pytest.raises(UsageError, match="'a'"):
+        written(Tensor("a", "float32", (3,), 11, lambda: bytes(11)))
+
+
+@pytest.mark.slow
+def test_beyond_4_gib(tmp_path: Path) -> None:
+    """zip64 in sizes, in offsets and in the directory's end."""
+    size = (1 << 32) + 10
+    path = tmp_path / "big.pt"
+    small = held("small", b"xyz")
+    with path.open("wb") as out:
+        big = Tensor("big", "uint8", (size,), size, lambda: bytes(size))
+        torch_files.save(out, [big, small], {})
+    with zipfile.ZipFile(path) as file:
+        assert file.getinfo("archive/data/0").file_size == size
+        assert file.read("archive/data/1") == b"xyz"
+    checkpoint = torch_files.open(str(path))
+    assert [t.nbytes for t in checkpoint.tensors] == [size, 3]
+    assert bytes(checkpoint.tensors[1].read()) == b"xyz"
+    checkpoint.close()
+
+
+T = object()
+
+
+def build(value: Any) -> Any:
+    """Descriptors of plain data in which T stands for a tensor."""
+    if value is T:
+        return Persistent(None)
+    if isinstance(value, dict):
+        mapping = Mapping()
+        for key, item in value.items():
+            mapping.set(key, build(item))
+        return mapping
+    if isinstance(value, list | tuple):
+        return type(value)(map(build, value))
+    return value
+
+
+def named(value: Any) -> list[str]:
+    root = build(value)
+    return [f"{row.role} {row.name}" for row in assign(root, leaves(root, "p"))]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (T, ["weight tensor"]),
+        ([T, {"a": T}], ["weight 0", "weight 1.a"]),
+        (
+            {"a.w": T, "bn.running_mean": T, "bn.num_batches_tracked": T},
+            ["weight a.w", "buffer bn.running_mean", "buffer bn.num_batches_tracked"],
+        ),
+        ({"state_dict": {"module.w": T}}, ["weight module.w"]),
+        ({"model": {"w": T}, "ema": {"w": T}}, ["weight w", "extra ema.w"]),
+        ({"module": {"w": T}, "state_dict": {"v": T}}, ["extra module.w", "weight v"]),
+        ({"net": {"w": T}, "lr": T}, ["weight w", "extra lr"]),
+        ({"g": {"w": T}, "d": {"w": T}}, ["weight g.w", "weight d.w"]),
+        (
+            {"g": {"w": T}, "optim_g": {"state": {0: {"m": T}}}, "rng_state": [T]},
+            ["weight g.w", "optimizer optim_g.state.0.m", "extra rng_state.0"],
+        ),
+        (
+            {"model": {"w": T}, "optimizer_state_dict": {"state": {0: {"m": T}}}},
+            ["weight w", "optimizer optimizer.state.0.m"],
+        ),
+        (
+            {"state": {0: {"exp_avg": T}}, "param_groups": []},
+            ["optimizer optimizer.state.0.exp_avg"],
+        ),
+        ({"optimizer": T, "model": T}, ["weight optimizer", "weight model"]),
+        # Names meet: the model's stays, the other one becomes another.
+        ({"ema": {"w": T}, "model": {"ema.w": T}}, ["extra ema.w#2", "weight ema.w"]),
+        ({"a.b": T, "a": {"b": T}}, ["weight a.b", "weight a.b#2"]),
+        (
+            {"optimizer": {"x": T}, "optimizer_state_dict": {"x": T}, "model": {"w": T}},
+            ["optimizer optimizer.x", "optimizer optimizer_state_dict.x", "weight w"],
+        ),
+        (
+            {"1": T, 1: T, None: T, False: T},
+            ["weight 1", "weight 1#2", "weight None", "weight False"],
+        ),
+        ({(1, 2): T}, ["weight key1"]),
+        ({"": T}, ["weight tensor"]),
+        ({}, []),
+        (5, []),
+    ],
+)
+def test_names_and_roles(value: Any, expected: list[str]) -> None:
+    assert named(value) == expected
+
+
+def test_shared_containers_are_walked_again_and_cycles_are_not() -> None:
+    inner = build({"w": T})
+    root = build({})
+    root.set("a", inner)
+    root.set("b", inner)
+    inner.set("up", root)
+    assert [leaf.path for leaf in leaves(root, "p")] == [("a", "w"), ("b", "w")]
+
+
+def test_a_name_that_comes_up_very_often() -> None:
+    """Dots in keys: one name in 2^12 ways, each with its own number."""
+    root: Any = T
+    for _ in range(12):
+        root = {"a": {"b": root}, "a.b": root}
+    names = [name.split(" ")[1] for name in named(root)]
+    assert len(set(names)) == len(names) == 4096
+    assert names[4095].startswith("a.b.a.b")
+
+
+def test_depth_and_names_are_bounded() -> None:
+    deep: Any = T
+    for _ in range(60):
+        deep = [deep]
+    assert len(leaves(build(deep), "p")) == 1
+    for _ in range(10):
+        deep = [deep]
+    with pytest.raises(UnsafeInput, match="deep"):
+        leaves(build(deep), "p")
+    with pytest.raises(UnsafeInput, match="letters"):
+        leaves(build({"x" * 5000: T}), "p")
+    with pytest.raises(UnsafeInput, match="letters"):
+        leaves(build({"x" * 3000: {"y" * 3000: T}}), "p")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({"epoch": 3, "global_step": 70}, 70),
+        ({"epoch": 3}, 3),
+        ({"iteration": 5.0, "epoch": 1}, 5),
+        ({"step": True}, None),
+        ({"step": -1}, None),
+        ({"step": 1 << 63}, None),
+        ({"step": "7"}, None),
+        ({"step": 1.5, "epoch": 2}, 2),
+        ([3], None),
+    ],
+)
+def test_step(value: Any, expected: int | None) -> None:
+    assert step_of(build(value)) == expected
+
+
+def test_hyperparameters() -> None:
+    value = {
+        "args": {
+            "lr": 0.1,
+            "deep": {"a": [1, (2, "x")], "empty": [], "betas": (0.9, None, float("inf"))},
+            "big": [0] * 500,
+            "none": None,
+        },
+        "config": {"lr": 0.2, "inf": float("inf"), 3: "three", "huge": 1 << 70, "w": T},
+        "other": {"x": 1},
+        "cfg": 3,
+    }
+    assert hyperparameters_of(build(value)) == {
+        "lr": 0.1,
+        "deep.a.0": 1,
+        "deep.a.1": '[2,"x"]',
+        "deep.empty": "[]",
+        "deep.betas": '[0.9,null,"Infinity"]',
+        "none": None,
+        "inf": "Infinity",
+        "3": "three",
+    }
+
+
+def test_hyperparameters_are_bounded() -> None:
+    value = {
+        "args": {str(i): i for i in range(9_999)},
+        "config": {f"c{i}": i for i in range(9_999)},
+    }
+    assert len(hyperparameters_of(build(value))) == 10_000
+
+
+def test_scalars() -> None:
+    assert scalar("a\ud800") == "a\\ud800"
+    assert scalar(b"raw") is None
+    assert scalar("x" * 5000) is None
+    assert scalar(float("nan")) == "NaN"
+    assert scalar([]) is None
+
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "torch"
 EXPECTED: dict[str, dict[str, list[Any]]] = json.loads((FIXTURES / "expected.json").read_text())

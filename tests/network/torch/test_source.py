@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from dlv.adapters.aten import ops
-from dlv.adapters.onnx.writing.raw import RULES
+from dlv.adapters.onnx.raw import RULES
 from dlv.errors import DlvError, UnsafeInput, UsageError
 from dlv.network.graph import Input, Network, Node
 from dlv.network.torch.source import NAMES

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlv.adapters.keras.build import NN, OPS, Held, Model, Write, channels_last, held
+from dlv.adapters.keras.config import Unsayable, flag
 from dlv.adapters.keras.graph import Convert, Use
-from dlv.adapters.keras.understood import Unsayable, flag
 from dlv.network.fields import whole
 from dlv.network.graph import Node, Port
 
@@ -131,10 +131,6 @@ def read_relu(use: Use) -> Port:
     raise Unsayable("it has a greatest value")
 
 
-def read_leaky_relu(use: Use) -> Port:
-    return use.add("RELU", None, {"slope": number_of(use, "negative_slope", "alpha", default=0.3)})
-
-
 def read_elu(use: Use) -> Port:
     alpha = {"c": number_of(use, "alpha", default=1.0)}
     return use.aten("elu.default", {"n": 0}, alpha, shape=use.shape())
@@ -157,10 +153,6 @@ def read_rescaling(use: Use) -> Port:
     scale, offset = (number_of(use, key, default=1.0 - place) for place, key in enumerate(_SCALE))
     scaled = use.add("MUL", None, {"const": scale}, word="scale" if offset else "")
     return use.add("ADD", None, {"const": offset}, inputs=[scaled]) if offset else scaled
-
-
-def read_dropout(use: Use) -> Port:
-    return use.add("DROPOUT", None, {"p": number_of(use, "rate", default=0.5)})
 
 
 def read_identity(use: Use) -> Port:
@@ -225,10 +217,6 @@ def write_softmax(model: Model, node: Node) -> Held:
     return model.layer_of(node, "Softmax", config, [x])
 
 
-def write_dropout(model: Model, node: Node) -> Held:
-    return _write_elementwise(model, node, "Dropout", {"rate": node.attrs["p"]})
-
-
 def write_aten_activation(model: Model, node: Node, name: str, args: Sequence[Any]) -> Held | None:
     """A function of one tensor; None if Keras has no such function."""
     base, inputs = name.partition(".")[0], [model.plain(port) for port in node.inputs]
@@ -247,10 +235,12 @@ def write_aten_activation(model: Model, node: Node, name: str, args: Sequence[An
 READERS: Mapping[str, Convert] = {
     "Activation": read_activation,
     "ReLU": read_relu,
-    "LeakyReLU": read_leaky_relu,
+    "LeakyReLU": lambda use: use.add(
+        "RELU", None, {"slope": number_of(use, "negative_slope", "alpha", default=0.3)}
+    ),
     "ELU": read_elu,
     "Softmax": read_softmax,
-    "Dropout": read_dropout,
+    "Dropout": lambda use: use.add("DROPOUT", None, {"p": number_of(use, "rate", default=0.5)}),
     "Rescaling": read_rescaling,
     "Identity": read_identity,
     "ActivityRegularization": read_identity,
@@ -267,5 +257,7 @@ WRITERS: Mapping[str, Write] = {
     "RELU": write_relu,
     "ACT": write_act,
     "SOFTMAX": write_softmax,
-    "DROPOUT": write_dropout,
+    "DROPOUT": lambda model, node: _write_elementwise(
+        model, node, "Dropout", {"rate": node.attrs["p"]}
+    ),
 }

@@ -1,4 +1,4 @@
-"""Sums, products, comparisons and masks of tensors, both ways."""
+"""Sums, products, comparisons and masks of tensors, and changes of their shape; both ways."""
 
 from __future__ import annotations
 
@@ -9,17 +9,258 @@ from typing import Any
 import numpy as np
 
 from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.keras.build import OPS, Held, Model, Out, Write, channels_last, refuse
-from dlv.adapters.keras.config import Ref
-from dlv.adapters.keras.graph import Convert, Use
-from dlv.adapters.keras.masks import Mask
+from dlv.adapters.keras.build import CORE, OPS, Held, Model, Out, Write, channels_last, refuse
+from dlv.adapters.keras.config import Ref, Unsayable, flag
+from dlv.adapters.keras.graph import Convert, Mask, Use
 from dlv.adapters.keras.rules.activations import number_of
-from dlv.adapters.keras.rules.shapes import inputs_in_one_order, inputs_of_merge
-from dlv.adapters.keras.understood import Unsayable, flag
+from dlv.adapters.keras.rules.windows import channels_setting, count_of
 from dlv.dtypes import DTYPES
 from dlv.network.fields import whole
 from dlv.network.graph import Node, Port
-from dlv.network.sizes import Shape
+from dlv.network.sizes import Shape, elements
+
+
+def read_flatten(use: Use) -> Port:
+    at, rank, channels = use.only_input, len(use.shape()), channels_setting(use)
+    if rank == 1:
+        return use.add("RESHAPE", None, {"kind": "unsqueeze", "axis": 1})
+    if channels == "first" and rank > 2:
+        # Keras flattens in the other order then, so that weights fit either form.
+        order = (0, *range(2, rank), 1)
+        at = use.add("RESHAPE", None, {"kind": "permute", "axes": order}, word="permute")
+    return use.add("RESHAPE", None, {"kind": "flatten", "start": 1}, inputs=[at])
+
+
+def read_reshape(use: Use) -> Port:
+    target, have = use.config.get("target_shape"), elements(use.shape()[1:])
+    if not isinstance(target, list) or not all(whole(n) and n >= -1 for n in target):
+        raise Unsayable(f"target_shape is {target!r:.40}")
+    if -1 in target and have is not None:
+        known = math.prod(n for n in target if n != -1)
+        if target.count(-1) > 1 or not known or have % known:
+            raise Unsayable(f"target_shape is {target!r:.40}")
+        target = [have // known if n == -1 else n for n in target]
+    batch = use.shape()[0]
+    if -1 in target and batch is None:
+        raise Unsayable("two of its lengths are not known")
+    first = batch if -1 in target else -1
+    return use.add("RESHAPE", None, {"kind": "reshape", "size": (first, *target)})
+
+
+def read_permute(use: Use) -> Port:
+    order = use.config.get("dims")
+    if not isinstance(order, list) or not all(map(whole, order)):
+        raise Unsayable(f"dims is {order!r:.40}")
+    if sorted(order) != list(range(1, len(use.shape()))):
+        raise Unsayable(f"dims is {order!r:.40}")
+    return use.add("RESHAPE", None, {"kind": "permute", "axes": (0, *order)})
+
+
+def read_repeat_vector(use: Use) -> Port:
+    count = count_of(use, "n")
+    row = use.add("RESHAPE", None, {"kind": "unsqueeze", "axis": 1}, word="unsqueeze")
+    attrs = {"kind": "expand", "size": (-1, count, -1)}
+    return use.add("RESHAPE", None, attrs, inputs=[row])
+
+
+def read_get_item(use: Use) -> Port:
+    """x[..]: a cut or one entry for each axis from the front."""
+    if len(use.call.args) != 2 or use.call.kwargs:
+        raise Unsayable("it picks entries in another way")
+    given = use.call.args[1]
+    items = given if isinstance(given, list) else [given]
+    at, axis = use.only_input, 0
+    steps: list[Mapping[str, Any]] = []
+    for item in items:
+        if whole(item):
+            steps.append({"kind": "select", "axis": axis, "index": item})
+            continue
+        start, stop, step = _read_slice(item)
+        if step is not None and step < 1:
+            raise Unsayable("it steps backwards")
+        if (start, stop, step) != (None, None, None):
+            cut = {"kind": "slice", "axis": axis, "start": start, "end": stop, "step": step or 1}
+            steps.append(cut)
+        axis += 1
+    for number, attrs in enumerate(steps):
+        word = f"step{number}" if number < len(steps) - 1 else ""
+        at = use.add("RESHAPE", None, attrs, inputs=[at], word=word)
+    return at
+
+
+def _read_slice(item: Any) -> list[int | None]:
+    config = item.get("config") if isinstance(item, dict) else None
+    if not isinstance(config, dict) or item.get("class_name") != "__slice__":
+        raise Unsayable("it picks entries in another way")
+    found = [config.get(key) for key in ("start", "stop", "step")]
+    if not all(n is None or whole(n) for n in found):
+        raise Unsayable("it picks entries in another way")
+    return found
+
+
+def write_reshape(model: Model, node: Node) -> Held:
+    attrs, kind = node.attrs, node.attrs["kind"]
+    if node.sizes_only:
+        refuse(node, "it computes with lengths")
+    port = node.inputs[0]
+    if kind == "contiguous":
+        return model.values[port]
+    if kind == "to":
+        if attrs["dtype"] is None:
+            return model.values[port]
+        config = {"dtype": attrs["dtype"]}
+        return model.op_of(node, (CORE, "Cast"), config, [model.plain(port)])
+    shape, after = model.known_shape(node, port), model.shape((node.name, 0))
+    if (
+        kind == "flatten"
+        and attrs["start"] % len(shape) == 1
+        and attrs["end"] in (-1, len(shape) - 1)
+    ):
+        config = {"data_format": "channels_last"}
+        x = model.plain(port)
+        return model.layer_of(node, "Flatten", config, [x])
+    if kind in ("transpose", "permute"):
+        return _write_permute(model, node, shape)
+    if kind in ("select", "slice", "split"):
+        return _write_cut(model, node, shape)
+    if kind == "expand" and after != shape:
+        return _write_expand(model, node, shape)
+    if kind in ("squeeze", "unsqueeze") and (not after or after[:1] != shape[:1]):
+        return _write_unit_axis(model, node, shape)
+    if kind == "getitem":
+        refuse(node, "it takes one of several outputs of an operation that is not known")
+    return _write_view(model, node, shape, after)
+
+
+def _write_view(model: Model, node: Node, shape: Shape, after: Shape | None) -> Held:
+    """Write a reshape of any kind that leaves the batch axis in front."""
+    if after is None or not after or not shape or after[0] != shape[0]:
+        refuse(node, "it does not keep the batch in front")
+    target = [n if isinstance(n, int) else -1 for n in after[1:]]
+    if target.count(-1) > 1:
+        refuse(node, "two of its lengths are not known")
+    x = model.plain(node.inputs[0])
+    return model.layer_of(node, "Reshape", {"target_shape": target}, [x])
+
+
+def _write_unit_axis(model: Model, node: Node, shape: Shape) -> Held:
+    """An axis of length one in front of the batch, or taken from there."""
+    axis = node.attrs["axis"]
+    x = model.plain(node.inputs[0])
+    if node.attrs["kind"] == "unsqueeze":
+        return model.op_of(node, (OPS, "ExpandDims"), {"axis": axis}, [x])
+    places = [a % len(shape) for a in axis or ()]
+    if len(places) != 1 or shape[places[0]] != 1:
+        refuse(node, "it takes away axes that may be longer than one")
+    return model.op_of(node, (OPS, "Squeeze"), {"axis": places[0]}, [x])
+
+
+def _write_permute(model: Model, node: Node, shape: Shape) -> Held:
+    rank = len(shape)
+    order = [axis % rank for axis in node.attrs["axes"]]
+    if node.attrs["kind"] == "transpose":
+        first, second = order
+        order = list(range(rank))
+        order[first], order[second] = second, first
+    port = node.inputs[0]
+    if order == [0, *range(2, rank), 1]:  # undoes a turn: the tensor before that turn still exists
+        return Held(plain=model.last(node, port))
+    x = model.plain(port)
+    if order[0] == 0:
+        return model.layer_of(node, "Permute", {"dims": order[1:]}, [x])
+    return model.op_of(node, (OPS, "Transpose"), {"axes": order}, [x])
+
+
+def _slice_json(start: int | None = None, stop: int | None = None, step: int | None = None) -> Any:
+    config = {"start": start, "stop": stop, "step": step}
+    return {"class_name": "__slice__", "config": config}
+
+
+def _write_cut(model: Model, node: Node, shape: Shape) -> Held:
+    attrs, x = node.attrs, model.plain(node.inputs[0])
+    axis = attrs["axis"] % len(shape)
+    before = [_slice_json()] * axis
+    if attrs["kind"] == "split":
+        start = 0
+        for place, size in enumerate(attrs["sizes"]):
+            key = [*before, _slice_json(start, start + size)]
+            name, after = f"{node.name}.{place}", model.shape((node.name, place))
+            out = model.op(OPS, "GetItem", name, {}, [x, key], after)
+            model.values[node.name, place] = Held(plain=out)
+            start += size
+        return model.values.get((node.name, 0), Held(plain=x))
+    end = attrs.get("end")
+    whole = attrs["kind"] == "slice" and not attrs["start"] and attrs["step"] == 1
+    if whole and (end is None or end >= 1 << 40):
+        return model.values[node.inputs[0]]
+    last: Any = attrs.get("index")
+    if attrs["kind"] == "slice":
+        stop = None if end is None or end >= 1 << 40 else end
+        last = _slice_json(attrs["start"], stop, attrs["step"])
+    return model.op_of(node, (OPS, "GetItem"), {}, [x, [*before, last]])
+
+
+def _write_expand(model: Model, node: Node, shape: Shape) -> Held:
+    after = model.shape((node.name, 0))
+    if after is None or len(after) != len(shape) or after[:1] != shape[:1]:
+        refuse(node, "it adds axes")
+    out = model.plain(node.inputs[0])
+    for axis, (have, wanted) in enumerate(zip(shape, after, strict=True)):
+        if have == wanted:
+            continue
+        if have != 1 or not isinstance(wanted, int):
+            refuse(node, "it expands to a length that is not known")
+        config = {"axis": -1 if axis == len(shape) - 1 else axis}
+        name = f"{node.name}.axis{axis}"
+        args = [[out.as_json()] * wanted]
+        grown = (*(out.shape or ())[:axis], wanted, *(out.shape or ())[axis + 1 :])
+        out = model.layer("Concatenate", name, config, [out] * wanted, grown, args=args)
+    return Held(plain=out)
+
+
+def inputs_of_merge(use: Use) -> list[Port]:
+    """The tensors in the one list that a merging layer takes."""
+    args = use.call.args
+    items = args[0] if len(args) == 1 and isinstance(args[0], list) else args
+    if len(items) != len(use.inputs) or not all(isinstance(item, Ref) for item in items):
+        raise Unsayable("it takes more than tensors")
+    return use.inputs
+
+
+def read_concatenate(use: Use) -> Port:
+    axis, ports = use.config.get("axis", -1), inputs_of_merge(use)
+    rank = len(use.shape(ports[0])) if ports else 0
+    if not whole(axis) or not -rank <= axis < rank:
+        raise Unsayable(f"axis is {axis!r:.40}")
+    return use.add("CONCAT", None, {"axis": axis % rank}, inputs=ports)
+
+
+def inputs_in_one_order(model: Model, node: Node) -> tuple[list[Out], bool]:
+    """The inputs with their axes in one order, and whether that is channels last."""
+    ports = node.inputs
+    ranks = {len(model.known_shape(node, port)) for port in ports}
+    turned = (
+        len(ranks) == 1 and min(ranks) > 2 and any(model.values[p].plain is None for p in ports)
+    )
+    return [model.last(node, port) if turned else model.plain(port) for port in ports], turned
+
+
+def write_concat(model: Model, node: Node) -> Held:
+    if len(node.inputs) == 1:
+        return model.values[node.inputs[0]]
+    inputs, turned = inputs_in_one_order(model, node)
+    rank = len(model.known_shape(node, node.inputs[0]))
+    axis = node.attrs["axis"] % rank
+    if axis == 0:
+        refuse(node, "it joins batches")
+    if turned:
+        axis = rank - 1 if axis == 1 else axis - 1
+    config = {"axis": -1 if axis == rank - 1 else axis}
+    after = channels_last(model.shape((node.name, 0)), turned)
+    args = [[out.as_json() for out in inputs]]
+    out = model.layer("Concatenate", node.name, config, inputs, after, args=args)
+    return Held(last=out) if turned else Held(plain=out)
+
 
 # Functions of two tensors, or of a tensor and a number: Keras' name -> aten's.
 _BINARY = {
@@ -40,17 +281,11 @@ _INLINE_DTYPES = ("float32", "float64", "int64", "int32")
 MERGES = ("Add", "Multiply", "Average", "Subtract", "Maximum", "Minimum")
 
 
-def _inputs_of_equal_rank(use: Use) -> list[Port]:
-    ports = inputs_of_merge(use)
-    # Keras lines up axes from the front and the back; numpy, and the vocabulary, from the back.
-    ranks = {len(use.shape(port)) for port in ports}
-    if len(ports) < 2 or len(ranks) > 1:
-        raise Unsayable("its inputs have different numbers of axes")
-    return ports
-
-
 def read_merge(use: Use) -> Port:
-    ports, kind = _inputs_of_equal_rank(use), use.layer.kind
+    ports, kind = inputs_of_merge(use), use.layer.kind
+    # Keras lines up axes from the front and the back; numpy, and the vocabulary, from the back.
+    if len(ports) < 2 or len({len(use.shape(port)) for port in ports}) > 1:
+        raise Unsayable("its inputs have different numbers of axes")
     if kind in ("Add", "Multiply"):
         return use.add("ADD" if kind == "Add" else "MUL", inputs=ports)
     if kind == "Average":
@@ -216,11 +451,26 @@ def write_aten_arithmetic(model: Model, node: Node, name: str, args: Sequence[An
     return None
 
 
-READERS: Mapping[str, Convert] = {**dict.fromkeys(MERGES, read_merge), "Masking": read_masking}
+READERS: Mapping[str, Convert] = {
+    **dict.fromkeys(MERGES, read_merge),
+    "Masking": read_masking,
+    "Flatten": read_flatten,
+    "Reshape": read_reshape,
+    "Permute": read_permute,
+    "RepeatVector": read_repeat_vector,
+    "Concatenate": read_concatenate,
+}
 FUNCTION_READERS: Mapping[str, Convert] = {
     **dict.fromkeys(("Add", "Multiply", "Subtract", "TrueDivide", "Divide"), read_arithmetic),
     "NotEqual": read_not_equal,
     "LogicalOr": read_logical_or,
     "Any": read_any,
+    "GetItem": read_get_item,
+    "Concatenate": read_concatenate,
 }
-WRITERS: Mapping[str, Write] = {"ADD": write_sum_or_product, "MUL": write_sum_or_product}
+WRITERS: Mapping[str, Write] = {
+    "ADD": write_sum_or_product,
+    "MUL": write_sum_or_product,
+    "RESHAPE": write_reshape,
+    "CONCAT": write_concat,
+}

@@ -17,11 +17,9 @@ from dlv.adapters.keras.build import (
     refuse,
     sharing_key,
 )
-from dlv.adapters.keras.config import dims
-from dlv.adapters.keras.graph import Convert, Use
-from dlv.adapters.keras.masks import Mask
+from dlv.adapters.keras.config import Unsayable, dims, flag
+from dlv.adapters.keras.graph import Convert, Mask, Use
 from dlv.adapters.keras.rules.activations import with_activation
-from dlv.adapters.keras.understood import Unsayable, flag
 from dlv.network.fields import whole
 from dlv.network.graph import Node, Port
 from dlv.network.sizes import Shape
@@ -574,19 +572,12 @@ def read_upsampling(use: Use) -> Port:
     for axis, times in enumerate(size, start):
         # The last one bears the name of the layer.
         word = f"axis{axis}" if axis < start + axes - 1 else ""
-        at, shape = _repeat_along(use, shape, axis, times, at, word)
+        length = shape[axis]
+        longer = length * times if isinstance(length, int) else None
+        shape = (*shape[:axis], longer, *shape[axis + 1 :])
+        args = ({"n": 0}, {"c": times}, {"c": axis})
+        at = use.aten("repeat_interleave.self_int", *args, shape=shape, inputs=[at], word=word)
     return at
-
-
-def _repeat_along(
-    use: Use, shape: Shape, axis: int, times: int, port: Port, word: str
-) -> tuple[Port, Shape]:
-    """Every entry of an axis `times` over."""
-    length = shape[axis]
-    after = (*shape[:axis], length * times if isinstance(length, int) else None, *shape[axis + 1 :])
-    args = ({"n": 0}, {"c": times}, {"c": axis})
-    name = "repeat_interleave.self_int"
-    return use.aten(name, *args, shape=after, inputs=[port], word=word), after
 
 
 def write_nearest_upsample(model: Model, node: Node, args: Sequence[Any]) -> Held:

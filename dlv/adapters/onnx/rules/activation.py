@@ -6,20 +6,11 @@ from collections.abc import Sequence
 
 from dlv.adapters.onnx.builder import Cannot
 from dlv.adapters.onnx.call import Call, Reader
-from dlv.adapters.onnx.graph import Graph, Item, Value, Writer
-from dlv.adapters.onnx.promotion import fractions
+from dlv.adapters.onnx.graph import Graph, Item, Value, Writer, fractions
 from dlv.adapters.onnx.rules.combine import unary_reader
 from dlv.network.graph import Node
 
 # From ONNX
-
-
-def read_relu(call: Call) -> None:
-    call.emit("RELU", {"slope": 0.0}, (call.port(0),))
-
-
-def read_leaky_relu(call: Call) -> None:
-    call.emit("RELU", {"slope": call.decimal("alpha", 0.01)}, (call.port(0),))
 
 
 def _act_reader(variant: str) -> Reader:
@@ -146,8 +137,10 @@ def write_dropout(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
 
 
 READERS: dict[str, Reader] = {
-    "Relu": read_relu,
-    "LeakyRelu": read_leaky_relu,
+    "Relu": lambda call: call.emit("RELU", {"slope": 0.0}, (call.port(0),)),
+    "LeakyRelu": lambda call: call.emit(
+        "RELU", {"slope": call.decimal("alpha", 0.01)}, (call.port(0),)
+    ),
     "Sigmoid": _act_reader("SIGMOID"),
     "Tanh": _act_reader("TANH"),
     "Gelu": read_gelu,

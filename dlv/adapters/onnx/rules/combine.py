@@ -10,12 +10,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dlv.adapters.decimals import shortest
 from dlv.adapters.onnx.builder import Cannot
 from dlv.adapters.onnx.call import Call, Reader
-from dlv.adapters.onnx.graph import Graph, Item, Value, Writer
-from dlv.adapters.onnx.promotion import arithmetic, together
+from dlv.adapters.onnx.graph import Graph, Item, Value, Writer, arithmetic, together
 from dlv.adapters.onnx.values import Literal
+from dlv.adapters.protobuf import shortest
 from dlv.network.graph import Node
 from dlv.network.sizes import Shape, ShapeError, broadcast
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from dlv.adapters.onnx.builder import Cannot, Held
 from dlv.adapters.onnx.call import Call, Reader
-from dlv.adapters.onnx.graph import Graph, Item, Value, Writer
-from dlv.adapters.onnx.promotion import fractions
+from dlv.adapters.onnx.graph import Graph, Item, Value, Writer, fractions
 from dlv.network.graph import Node, Port
 from dlv.network.sizes import Shape, broadcast
 

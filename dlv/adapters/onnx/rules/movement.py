@@ -1,4 +1,7 @@
-"""RESHAPE: cut, turned, repeated and converted tensors; padding too."""
+"""RESHAPE: cut, turned, repeated and converted tensors; padding too.
+
+Lengths of axes stand in attributes and at ports; arithmetic on them is here as well.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,188 @@ from typing import Any
 
 from dlv.adapters.onnx.builder import Cannot
 from dlv.adapters.onnx.call import Call, Reader
-from dlv.adapters.onnx.graph import FLOATS, NARROW, Graph, Item, Value, Writer
-from dlv.adapters.onnx.recorded import Dtype, arguments, dialect
-from dlv.adapters.onnx.rules.dense import read_embed
-from dlv.adapters.onnx.rules.lengths import (
-    Lengths,
-    checked_length,
-    length_of_axis,
-    read_size,
-    write_arithmetic,
-    written_lengths,
+from dlv.adapters.onnx.graph import (
+    FLOATS,
+    NARROW,
+    Graph,
+    Item,
+    Type,
+    Value,
+    Writer,
+    arguments,
+    dialect,
+    together,
 )
+from dlv.adapters.onnx.rules.dense import read_embed
 from dlv.adapters.onnx.tensors import Stored, dtype_of
 from dlv.adapters.onnx.values import Entry, Length, Literal
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import UsageError
 from dlv.network.graph import Node, Port
-from dlv.network.sizes import Shape, axis_of
+from dlv.network.sizes import Dim, Shape, axis_of
+
+Lengths = list[int | Value]
+# Lengths, from ONNX
+
+
+def read_size(call: Call, entries: Sequence[Entry]) -> tuple[list[Dim], list[Port]]:
+    """Lengths as attributes have them: numbers, symbols, None for what comes in at a port."""
+    size: list[Dim] = []
+    ports: list[Port] = []
+    for entry in entries:
+        if isinstance(entry, int):
+            size.append(entry)
+        elif isinstance(entry, Length) and entry.symbol is not None:
+            size.append(entry.symbol)
+        else:
+            size.append(None)
+            ports.append(call.builder.number(entry))
+    return size, ports
+
+
+def length_of_axis(call: Call, place: int, axis: int) -> Entry:
+    shape = call.shape(place)
+    dim = None if shape is None else shape[axis]
+    if isinstance(dim, int):
+        return dim
+    return Length(call.value(place), axis, dim if dim in call.builder.symbols else None)
+
+
+def read_range(call: Call) -> None:
+    """Whole numbers up to a length known at run time."""
+    args: list[dict[str, Any]] = []
+    for place in range(3):
+        entries = call.entries(place)
+        if len(entries) != 1:
+            raise Cannot("no number")
+        args.append(call.length_argument(entries[0]))
+    dtype = {"dtype": {"dtype": "int64"}}
+    call.aten("arange.start_step", *args, shape=(None,), dtype="int64", keywords=dtype)
+
+
+# Lengths, to ONNX
+
+
+def written_lengths(g: Graph, node: Node, inputs: Sequence[Item], first: int) -> Lengths:
+    """The lengths of `size`: what is open comes in at the ports from `first` on."""
+    size = list(node.attrs["size"])
+    open_ = [place for place, dim in enumerate(size) if not isinstance(dim, int)]
+    if not open_:
+        return size
+    unknown = [place for place in open_ if size[place] is None]
+    ports = len(inputs) - first
+    if dialect(node) == "aten":
+        recorded = _recorded(g, node, inputs, first)
+        if recorded is not None and len(recorded) == len(size):
+            return recorded
+    filled: Sequence[int] = ()
+    if ports == len(open_):
+        filled = open_
+    elif ports == len(unknown):
+        filled = unknown
+    elif ports:
+        raise UsageError(f"{ports} lengths come in, {len(open_)} are open in {size}")
+    elif len(unknown) == 1 and -1 not in size and node.attrs["kind"] != "fill":
+        size[unknown[0]] = -1
+    result: Lengths = []
+    come = {place: inputs[first + index] for index, place in enumerate(filled)}
+    for place, dim in enumerate(size):
+        if place in come:
+            result.append(checked_length(come[place]))
+        elif dim is None:
+            raise UsageError(f"its size {size} leaves open what nothing tells")
+        else:
+            result.append(g.symbol(dim) if isinstance(dim, str) else dim)
+    return result
+
+
+def _recorded(g: Graph, node: Node, inputs: Sequence[Item], first: int) -> Lengths | None:
+    """The lengths as the recorded call has them, if it has a list of them."""
+    args, kwargs = arguments(g, node, inputs)
+    lists = [item for item in (*args, *kwargs.values()) if isinstance(item, list)]
+    if len(lists) != 1 or len(inputs) <= first:
+        return None
+    return [checked_length(item) for item in lists[0]]
+
+
+def checked_length(item: Any) -> int | Value:
+    if isinstance(item, (int, Value)) and not isinstance(item, bool):
+        return item
+    raise UsageError(f"{item!r} is no length")
+
+
+_NAMES = {
+    "add": "Add", "sub": "Sub", "mul": "Mul", "sym_max": "Max", "sym_min": "Min",
+    "mod": "Mod", "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater",
+    "ge": "GreaterOrEqual", "neg": "Neg", "abs": "Abs", "floor": "Floor", "ceil": "Ceil",
+    "trunc": "Floor", "round": "Round", "sqrt": "Sqrt",
+}  # fmt: skip
+_PLAIN: Mapping[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b,
+    "truediv": lambda a, b: a / b,
+    "mod": lambda a, b: a % b,
+    "neg": lambda a: -a,
+    "sym_max": max,
+    "sym_min": min,
+    "sym_float": float,
+    "sym_int": int,
+    "abs": abs,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "sqrt": math.sqrt,
+}
+_COMPARISONS = frozenset(("eq", "lt", "le", "gt", "ge"))
+_WHOLE_RESULTS = frozenset(("floor", "ceil", "trunc", "round", "sym_int"))
+
+
+def write_arithmetic(g: Graph, node: Node, inputs: Sequence[Item]) -> Item:
+    given = list(inputs)
+    if dialect(node) == "aten":
+        given, _ = arguments(g, node, inputs)
+    name = node.attrs["operator"].rpartition(".")[2]
+    if name in _PLAIN and not any(isinstance(item, Value) for item in given):
+        try:
+            worked_out: Item = _PLAIN[name](*given)
+        except (ArithmeticError, TypeError, ValueError) as error:
+            raise UsageError(f"{name} of {given} has no result") from error
+        return worked_out
+    return calculate(g, name, given)
+
+
+def calculate(g: Graph, name: str, operands: Sequence[Item]) -> Value:
+    """Arithmetic on lengths at run time; they are lists of one."""
+    values = [
+        item if isinstance(item, Value) and item.weak else g.reshape(g.value(item), [1])
+        for item in operands
+    ]
+    if name in ("truediv", "sym_float", "sqrt"):
+        values = [g.cast(value, "float32") for value in values]
+    values = together(g, [_plain(value) for value in values])
+    first = values[0]
+    if name == "truediv":
+        made = g.op("Div", values)
+    elif name == "floordiv":
+        # Division rounds to zero, the remainder is the divisor's: so this is exact.
+        rest = g.op("Mod", values, {"fmod": 0})
+        made = g.op("Div", [g.op("Sub", [first, rest]), values[1]])
+    elif name in ("sym_float", "sym_int"):
+        made = g.cast(first, "float32" if name == "sym_float" else "int64")
+    elif name in _NAMES:
+        dtype = "bool" if name in _COMPARISONS else None
+        made = g.op(_NAMES[name], values, dtype=dtype)
+    else:
+        raise UsageError(f"arithmetic on lengths with {name} cannot be exported")
+    if name in _WHOLE_RESULTS:
+        made = g.cast(made, "int64")
+    return Value(made.id, made.dtype, (1,), weak=True)
+
+
+def _plain(value: Value) -> Value:
+    return Value(value.id, value.dtype, (1,))
+
 
 # From ONNX
 _LARGEST = (1 << 63) - 1
@@ -90,11 +258,6 @@ def read_transpose(call: Call) -> None:
     if len(moved) == 2:
         return call.emit("RESHAPE", {"kind": "transpose", "axes": moved}, (x,))
     return call.emit("RESHAPE", {"kind": "permute", "axes": axes}, (x,))
-
-
-def read_squeeze(call: Call) -> None:
-    attrs = {"kind": "squeeze", "axis": call.axes()}
-    call.emit("RESHAPE", attrs, (call.port(0),))
 
 
 def read_unsqueeze(call: Call) -> None:
@@ -308,15 +471,16 @@ def write_reshape(g: Graph, node: Node, inputs: Sequence[Item]) -> Item | Sequen
         return inputs[0]  # the port was looked up already
     if kind == "size":
         return g.length(g.value(inputs[0]), node.attrs["axis"])
-    return _KINDS[kind](g, node, g.value(inputs[0]), inputs)
-
-
-def _view(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:
-    return g.reshape(x, written_lengths(g, node, inputs, 1))
-
-
-def _flatten(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:  # noqa: ARG001
-    return flatten(g, x, node.attrs["start"], node.attrs["end"])
+    x, attrs = g.value(inputs[0]), node.attrs
+    if kind in ("view", "reshape"):
+        return g.reshape(x, written_lengths(g, node, inputs, 1))
+    if kind == "expand":
+        return expand(g, x, written_lengths(g, node, inputs, 1))
+    if kind == "select":
+        return select(g, x, attrs["axis"], inputs[1] if len(inputs) > 1 else attrs["index"])
+    if kind == "slice":
+        return _slice(g, node, x, inputs)
+    return _KINDS[kind](g, x, attrs)
 
 
 def flatten(g: Graph, x: Value, start: int, end: int) -> Value:
@@ -335,10 +499,6 @@ def flatten(g: Graph, x: Value, start: int, end: int) -> Value:
     return g.reshape(x, [*kept[:start], -1, *kept[start:]])
 
 
-def _transpose(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:  # noqa: ARG001
-    return swap(g, x, *node.attrs["axes"])
-
-
 def swap(g: Graph, x: Value, first: int, second: int) -> Value:
     order = list(range(x.rank))
     a, b = axis_of(first, x.rank, "axis"), axis_of(second, x.rank, "axis")
@@ -346,12 +506,8 @@ def swap(g: Graph, x: Value, first: int, second: int) -> Value:
     return g.transpose(x, order)
 
 
-def _permute(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:  # noqa: ARG001
-    return g.transpose(x, [axis_of(axis, x.rank, "axis") for axis in node.attrs["axes"]])
-
-
-def _squeeze(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:  # noqa: ARG001
-    return squeeze(g, x, node.attrs["axis"])
+def permute(g: Graph, x: Value, axes: Sequence[int]) -> Value:
+    return g.transpose(x, [axis_of(axis, x.rank, "axis") for axis in axes])
 
 
 def squeeze(g: Graph, x: Value, axes: Sequence[int] | None) -> Value:
@@ -360,17 +516,6 @@ def squeeze(g: Graph, x: Value, axes: Sequence[int] | None) -> Value:
     named = range(rank) if axes is None else [axis_of(axis, rank, "axis") for axis in axes]
     gone = [axis for axis in named if (x.shape or ())[axis] == 1]
     return g.squeeze(x, *gone) if gone else x
-
-
-def _unsqueeze(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:  # noqa: ARG001
-    return g.unsqueeze(x, node.attrs["axis"])
-
-
-def _select(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:
-    index: Item = node.attrs["index"]
-    if len(inputs) > 1:
-        index = inputs[1]
-    return select(g, x, node.attrs["axis"], index)
 
 
 def select(g: Graph, x: Value, axis: int, index: Item) -> Value:
@@ -400,10 +545,6 @@ def cut(
     return g.slice(x, axis, begin, LAST if end is None else checked_length(end), step)
 
 
-def _expand(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:
-    return expand(g, x, written_lengths(g, node, inputs, 1))
-
-
 def expand(g: Graph, x: Value, lengths: Sequence[int | Value]) -> Value:
     """Broadcast to these lengths; -1 leaves an axis as it is."""
     have = x.shape
@@ -421,10 +562,6 @@ def expand(g: Graph, x: Value, lengths: Sequence[int | Value]) -> Value:
     return g.op("Expand", [x, g.vector(wanted)], shape=tuple(shape))
 
 
-def _split(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> list[Value]:  # noqa: ARG001
-    return split(g, x, node.attrs["axis"], node.attrs["sizes"])
-
-
 def split(g: Graph, x: Value, axis: int, lengths: Sequence[int]) -> list[Value]:
     axis = axis_of(axis, x.rank, "axis")
     if len(lengths) > MOST_PIECES:
@@ -432,14 +569,6 @@ def split(g: Graph, x: Value, axis: int, lengths: Sequence[int]) -> list[Value]:
     shape = x.shape or ()
     pieces = [(x.dtype, (*shape[:axis], length, *shape[axis + 1 :])) for length in lengths]
     return g.ops("Split", [x, g.ints(*lengths)], pieces, {"axis": axis})
-
-
-def _same(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:  # noqa: ARG001
-    return x
-
-
-def _to(g: Graph, node: Node, x: Value, inputs: Sequence[Item]) -> Value:  # noqa: ARG001
-    return converted(g, x, node.attrs["dtype"])
 
 
 def converted(g: Graph, x: Value, dtype: str | None) -> Value:
@@ -451,20 +580,16 @@ def converted(g: Graph, x: Value, dtype: str | None) -> Value:
     return g.cast(x, "float32" if dtype in NARROW else dtype)
 
 
-_KINDS: Mapping[str, Callable[[Graph, Node, Value, Sequence[Item]], Value | list[Value]]] = {
-    "flatten": _flatten,
-    "view": _view,
-    "reshape": _view,
-    "transpose": _transpose,
-    "permute": _permute,
-    "squeeze": _squeeze,
-    "unsqueeze": _unsqueeze,
-    "select": _select,
-    "slice": _slice,
-    "expand": _expand,
-    "split": _split,
-    "contiguous": _same,
-    "to": _to,
+# Kinds that take nothing but the tensor and their attributes.
+_KINDS: Mapping[str, Callable[[Graph, Value, Mapping[str, Any]], Value | list[Value]]] = {
+    "flatten": lambda g, x, attrs: flatten(g, x, attrs["start"], attrs["end"]),
+    "transpose": lambda g, x, attrs: swap(g, x, *attrs["axes"]),
+    "permute": lambda g, x, attrs: permute(g, x, attrs["axes"]),
+    "squeeze": lambda g, x, attrs: squeeze(g, x, attrs["axis"]),
+    "unsqueeze": lambda g, x, attrs: g.unsqueeze(x, attrs["axis"]),
+    "split": lambda g, x, attrs: split(g, x, attrs["axis"], attrs["sizes"]),
+    "contiguous": lambda g, x, attrs: x,  # noqa: ARG005
+    "to": lambda g, x, attrs: converted(g, x, attrs["dtype"]),
 }
 
 
@@ -473,7 +598,7 @@ def _fill(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
     if dialect(node) == "aten":
         _, kwargs = arguments(g, node, inputs)
         given = kwargs.get("dtype")
-        dtype = given.name if isinstance(given, Dtype) else dtype
+        dtype = given.dtype if isinstance(given, Type) else dtype
     return filled(g, written_lengths(g, node, inputs, 0), node.attrs["const"], dtype)
 
 
@@ -490,7 +615,9 @@ READERS: dict[str, Reader] = {
     "Reshape": read_reshape,
     "Flatten": read_flatten,
     "Transpose": read_transpose,
-    "Squeeze": read_squeeze,
+    "Squeeze": lambda call: call.emit(
+        "RESHAPE", {"kind": "squeeze", "axis": call.axes()}, (call.port(0),)
+    ),
     "Unsqueeze": read_unsqueeze,
     "Slice": read_slice,
     "Split": read_split,
@@ -502,6 +629,7 @@ READERS: dict[str, Reader] = {
     "CastLike": read_cast_like,
     "ConstantOfShape": read_fill,
     "Pad": read_pad,
+    "Range": read_range,
 }
 # Tried after the rule of the vocabulary found that it does not apply.
 SECOND: dict[str, Reader] = {"Gather": read_pick}

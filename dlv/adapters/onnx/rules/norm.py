@@ -110,7 +110,9 @@ def write_norm(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
     elif "running_mean" in node.params:
         made = _batch(g, node, moved)
     elif node.variant == "BATCH":
-        made = _batch_without_statistics(g, node, moved)
+        # One that keeps no statistics uses those of the batch in inference too.
+        axes = [place for place in range(x.rank) if place != 1]
+        made = _affine(g, node, moved, _standard(g, moved, axes, attrs["eps"]))
     elif node.variant == "GROUP":
         made = _group(g, node, moved)
     else:
@@ -140,12 +142,6 @@ def _batch(g: Graph, node: Node, x: Value) -> Value:
     statistics = [g.weight(node, slot, x.dtype) for slot in ("running_mean", "running_var")]
     given = [x, *_weight_and_bias(g, node, x, statistics[0].shape), *statistics]
     return g.op("BatchNormalization", given, {"epsilon": node.attrs["eps"]})
-
-
-def _batch_without_statistics(g: Graph, node: Node, x: Value) -> Value:
-    """A batch norm that keeps no statistics uses those of the batch in inference too."""
-    axes = [axis for axis in range(x.rank) if axis != 1]
-    return _affine(g, node, x, _standard(g, x, axes, node.attrs["eps"]))
 
 
 def _standard(g: Graph, x: Value, axes: Sequence[int], eps: float) -> Value:

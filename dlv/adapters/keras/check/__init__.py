@@ -1,1 +1,0 @@
-"""A network read from a Keras file compared with the model in Keras, in a process of its own."""

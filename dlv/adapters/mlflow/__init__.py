@@ -1,1 +1,0 @@
-"""MLflow's stores, a folder or a database, read without MLflow."""

@@ -1,1 +1,0 @@
-"""ONNX files written from networks; `writer` is the way in, `ops*` write the operators."""

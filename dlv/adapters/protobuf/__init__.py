@@ -1,1 +1,0 @@
-"""Protocol buffers read and written strictly, by tables of fields."""
