@@ -7,11 +7,11 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dlv.disk.config_text as config_text
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError, nearest
 
 SYSTEM_FILE = Path("/etc/dlv/config.toml")

@@ -6,8 +6,9 @@ numpy is not loaded for them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dlv.dataclass import dataclass
 
 Raw: TypeAlias = bytes | bytearray | memoryview
 

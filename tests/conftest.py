@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,13 @@ def grammar_made_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "make_tables", functools.cache(tables.make_tables))
         yield
+
+
+@pytest.fixture(autouse=True)
+def own_trainer_forgotten() -> Iterator[None]:
+    """Tests that train in this process write a module of this name, each into its own folder."""
+    yield
+    sys.modules.pop("own_trainer", None)
 
 
 @pytest.fixture(scope="session")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from dlv.adapters.source import Source
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, UnsafeInput
 
 STORED = 0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged
 from dlv.kinds import Raw
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -20,6 +20,7 @@ from dlv.adapters.protobuf import shortest
 from dlv.adapters.source import Source, opened
 from dlv.adapters.splice import Piece, swap
 from dlv.canonical import dumps, number
+from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES, block_of, tensor_bytes
 from dlv.errors import Damaged, NewerFormat, UnsafeInput, UsageError
 from dlv.kinds import Raw

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from dlv.adapters import detect, registry
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.source import Source
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError, NotFound, UnsafeInput
 
 CONFIG, STATE, INDEX = "config.json", "trainer_state.json", ".index.json"

@@ -16,13 +16,14 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import itemgetter
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from dlv.adapters.detect import detect
 from dlv.adapters.source import Source
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, UnsafeInput, UsageError, nearest
 
 # A coarser column is an ordinary metric beside a finer one.

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from dlv.adapters import settings as settings_files
 from dlv.adapters.source import Source
+from dlv.dataclass import dataclass
 from dlv.errors import Conflict, Damaged, DlvError, NotFound, StorageError, UnsafeInput, UsageError
 
 MOST_POINTS = 4_000_000  # of one run

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from dlv.adapters import archive, splice
@@ -17,6 +16,7 @@ from dlv.adapters.archive import Entry
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.adapters.source import Source, opened
 from dlv.adapters.splice import Piece, swap, transpose
+from dlv.dataclass import dataclass
 from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.kinds import Raw

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar
 
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, UnsafeInput
 
 if TYPE_CHECKING:

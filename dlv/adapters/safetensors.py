@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO
 
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.adapters.source import Source, opened
+from dlv.dataclass import dataclass
 from dlv.dtypes import block_of
 from dlv.errors import Damaged, NewerFormat, UnsafeInput, UsageError
 

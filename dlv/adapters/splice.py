@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.source import Source
 from dlv.canonical import MAX_BYTES, dumps, loads
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
 from dlv.kinds import Raw
 

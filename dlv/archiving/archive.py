@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import dlv.archiving.reencode as reencode
 import dlv.archiving.tryouts as tryouts
@@ -24,6 +23,7 @@ from dlv.archiving.proposal import (
     timings,
 )
 from dlv.archiving.tryouts import Choice, Tryouts
+from dlv.dataclass import dataclass
 from dlv.errors import StorageError
 from dlv.metadata import matrices, usage
 from dlv.pas.footer import Encoding

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import dlv.repository.revisions as revisions
 from dlv.archiving.planning import Held
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError, UsageError
 from dlv.metadata.database import Database
 from dlv.pas.storage_graph import Infeasible, budgets_of

@@ -11,13 +11,14 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlv.archiving.speeds import Speeds
 from dlv.archiving.tryouts import Choice, Tried, Tryouts
+from dlv.dataclass import dataclass
 from dlv.kinds import Raw
 from dlv.metadata import usage, versions
 from dlv.metadata.database import Database

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from dlv.archiving.planning import Held, Layout, Planner
 from dlv.archiving.speeds import ORDINARY, Speeds
 from dlv.archiving.tryouts import Matrices, Tryouts
 from dlv.canonical import dumps
+from dlv.dataclass import dataclass
 from dlv.errors import NotFound, nearest
 from dlv.metadata import usage
 from dlv.pas.footer import Encoding

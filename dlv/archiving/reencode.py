@@ -6,12 +6,13 @@ At every moment either the old or the new packs serve, and all that the index na
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import dlv.disk.durable as durable
 import dlv.recovery.superseded as superseded
 from dlv.archiving.tryouts import Choice, Tryouts
 from dlv.canonical import hash_bytes
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError
 from dlv.kinds import Piece, Raw
 from dlv.metadata import matrices, usage

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
 
 from dlv.canonical import dumps, matrix_hash
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError
 from dlv.kinds import Piece, Raw
 from dlv.pas.coders import small

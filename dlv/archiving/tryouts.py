@@ -14,12 +14,13 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal, Self
 
 from dlv.canonical import WRITER, dumps, hash_bytes
+from dlv.dataclass import dataclass
 from dlv.disk.durable import storage_error
 from dlv.errors import StorageError
 from dlv.kinds import Raw

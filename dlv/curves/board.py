@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ import dlv.weights.arrays as arrays
 from dlv.curves.restart_views import advice, under
 from dlv.curves.store import LIVE, CurveStore, curves_of
 from dlv.curves.writer import Batch, RunWriter
+from dlv.dataclass import dataclass
 from dlv.disk.locks import Patience
 from dlv.errors import DlvError, NotFound
 from dlv.events.formats.pbtxt import (

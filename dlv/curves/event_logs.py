@@ -5,13 +5,14 @@ from __future__ import annotations
 import posixpath
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import dlv.curves.ingest as ingest
 from dlv.curves.frozen import Add, freeze
 from dlv.curves.restart_views import advice
 from dlv.curves.store import LIVE, CurveStore
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 from dlv.events.provider.store import SeriesRow
 from dlv.metadata.metrics import Summary

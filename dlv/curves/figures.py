@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import gt
 
 import dlv.repository.revisions as revisions
 from dlv.canonical import NON_FINITE, float_of
+from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.events.formats.series import ADVICE, Scalars
 from dlv.events.provider.downsample import extremes

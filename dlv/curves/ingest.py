@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import dlv.curves.text_logs as text_logs
 from dlv.canonical import hash_bytes
 from dlv.curves.store import CurveStore
 from dlv.curves.writer import Batch, RunWriter, keep_preview
+from dlv.dataclass import dataclass
 from dlv.errors import Conflict, DlvError, NotFound, UsageError
 from dlv.events.logs import migrate
 from dlv.events.logs.points import Fault

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import dlv.demo.training as demo_training
 import dlv.disk.user_files as user_files
 import dlv.versions.add as adding
 import dlv.versions.commit as committing
+from dlv.dataclass import dataclass
 from dlv.demo.training import Weights
 from dlv.errors import Conflict
 from dlv.metadata import versions

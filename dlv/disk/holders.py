@@ -8,10 +8,10 @@ import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import dlv.disk.children as children
+from dlv.dataclass import dataclass
 
 PROCESSES = Path("/proc")
 MOST_SAID = 100  # characters of a command line

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from dlv.dataclass import dataclass
 
 ALWAYS = (".dlv", ".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules")
 PARTS = (".dlv-part", ".tmp", ".swp", ".pyc")

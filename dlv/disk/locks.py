@@ -9,11 +9,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from dlv.dataclass import dataclass
 from dlv.errors import Conflict
 
 if TYPE_CHECKING:

@@ -20,13 +20,13 @@ import stat
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 import dlv.disk.durable as durable
+from dlv.dataclass import dataclass
 from dlv.disk.ignore import ALWAYS
 from dlv.disk.paths import Folder
 from dlv.errors import DlvError, StorageError

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import dlv.disk.paths as paths
 import dlv.dql.execute as execute
+from dlv.dataclass import dataclass
 from dlv.dql.outcome import Explained, Model, Networks, Outcome, QueryOptions, Table, Trial, Trials
 from dlv.errors import UsageError, require
 from dlv.metadata import versions

@@ -8,7 +8,7 @@ asked again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import dlv.events.formats.series as series_format
@@ -21,6 +21,7 @@ import dlv.weights.snapshots as snapshots
 from dlv.adapters import settings as settings_files
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.canonical import timestamp
+from dlv.dataclass import dataclass
 from dlv.dql.outcome import Model, Networks, Trial
 from dlv.dql.trials.candidates import Candidate
 from dlv.errors import Conflict, Damaged, NotFound

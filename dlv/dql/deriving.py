@@ -8,7 +8,7 @@ one took away.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import dlv.network.edits.reuse as reuse
 import dlv.versions.carrying as carrying
+from dlv.dataclass import dataclass
 from dlv.dql.bind.bound import Change, Chosen, Cut, Delete, Derivation, Insert, Making, Replace, Set
 from dlv.dql.matching import Layers, Match, caught
 from dlv.dql.outcome import Dropped, Model, Networks

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.dql.bind.bound import Chosen
 from dlv.metadata.networks import NodeFigures
 from dlv.metadata.select.relations import (

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dlv.dataclass import dataclass
 from dlv.metadata.rows import Column, Row, VersionCell
 
 if TYPE_CHECKING:  # rows need none of it

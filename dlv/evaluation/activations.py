@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 import dlv.weights.bounds as bounds
 from dlv.adapters.data.columns import Spooled
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 from dlv.evaluation.answers import BATCH, NoBounds, check_output, write_activations
 from dlv.evaluation.data import Rows, find_data, open_source, read_settings, wanted_inputs

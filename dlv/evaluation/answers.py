@@ -7,7 +7,7 @@ import io
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 import dlv.disk.user_files as user_files
 from dlv.adapters import npz
 from dlv.adapters.data.columns import Column, Held
+from dlv.dataclass import dataclass
 from dlv.errors import Conflict, UsageError
 from dlv.evaluation.data import Rows
 from dlv.kinds import Array

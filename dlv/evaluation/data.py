@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import permutations
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,6 +17,7 @@ import dlv.repository.revisions as revisions
 from dlv.adapters.data.columns import Column
 from dlv.adapters.data.sets import Data, Wanted, of_arrays, open_data
 from dlv.adapters.data.settings import Settings
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError, NotFound, UnsafeInput, UsageError, nearest
 from dlv.evaluation.engines import ENGINES
 from dlv.kinds import Array

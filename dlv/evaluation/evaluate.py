@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ import dlv.evaluation.engines as engines
 from dlv.adapters.data.columns import Spooled
 from dlv.adapters.data.sets import Data, Wanted
 from dlv.canonical import number
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 from dlv.evaluation.answers import (
     BATCH,

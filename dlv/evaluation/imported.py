@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ import dlv.weights.arrays as arrays
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.engine_runs import session
 from dlv.adapters.onnx import files as onnx_files
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError, require
 from dlv.evaluation.engines import threads, widened
 from dlv.kinds import Array

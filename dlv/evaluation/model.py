@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import DTypeLike
 import dlv.repository.revisions as revisions
 import dlv.weights.arrays as arrays
 import dlv.weights.inventory as inventory
+from dlv.dataclass import dataclass
 from dlv.dtypes import tensor_bytes
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.kinds import Array

@@ -8,13 +8,14 @@ the centre is many times what random completions of the unread bits move it by.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError
 from dlv.evaluation.answers import Answers, NoBounds, Settings, Verdicts, first_sets
 from dlv.evaluation.levels import Batches, Inputs, Levels, Rows, first_row

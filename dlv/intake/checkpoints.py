@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import dlv.repository.environment as environment
 import dlv.versions.add as adding
 import dlv.weights.snapshots as snapshots
 from dlv.canonical import timestamp
+from dlv.dataclass import dataclass
 from dlv.errors import Conflict, UsageError
 from dlv.metadata import versions
 from dlv.metadata.staged import StagedFile

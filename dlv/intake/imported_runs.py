@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from dlv.canonical import timestamp
+from dlv.dataclass import dataclass
 from dlv.metadata import versions
 from dlv.objects.manifest import Manifest
 from dlv.repository.handle import Change, Repository

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dlv.intake.mlflow_record as record
 import dlv.versions.artifacts as artifacts
 from dlv.adapters.mlflow import DatabaseStore, FileStore, Run, Store, is_database, is_store
+from dlv.dataclass import dataclass
 from dlv.errors import (
     Conflict,
     Damaged,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import posixpath
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from dlv.canonical import is_hash, timestamp
 from dlv.curves.event_logs import EventLogs
 from dlv.curves.restart_views import advice
 from dlv.curves.store import LIVE, CurveStore
+from dlv.dataclass import dataclass
 from dlv.errors import Conflict, UsageError
 from dlv.events.formats import logged_hyperparameters
 from dlv.events.provider.store import SeriesRow

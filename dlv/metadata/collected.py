@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from dlv.dataclass import dataclass
 from dlv.metadata import bounds as bounds_rows
 from dlv.metadata import facts
 from dlv.metadata.database import Database

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from dlv.dataclass import dataclass
 from dlv.metadata.curves import CHUNK
 from dlv.metadata.database import Database, Row
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlv.canonical import dumps, timestamp
+from dlv.dataclass import dataclass
 from dlv.metadata.database import Database
 
 if TYPE_CHECKING:

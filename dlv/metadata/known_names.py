@@ -6,9 +6,9 @@ Each question is answered by an index in good cases; lists are read only to say 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cached_property
 
+from dlv.dataclass import dataclass
 from dlv.metadata.database import Database
 
 

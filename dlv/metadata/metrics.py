@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dlv.canonical import dumps, float_of
 from dlv.canonical import number as written
+from dlv.dataclass import dataclass
 from dlv.metadata.database import Database
 from dlv.metadata.nan import known, stored
 

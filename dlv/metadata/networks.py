@@ -6,10 +6,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dlv.canonical import dumps
+from dlv.dataclass import dataclass
 from dlv.metadata.database import Database, Row
 
 if TYPE_CHECKING:

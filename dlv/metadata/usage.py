@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.metadata.database import Database
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from dlv.canonical import hash_of, timestamp
+from dlv.dataclass import dataclass
 from dlv.metadata import metrics
 from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary

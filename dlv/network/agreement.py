@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import UsageError
 from dlv.kinds import Array

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from dlv.dataclass import dataclass
 from dlv.network.graph import Network, Node
 from dlv.network.inference import Tensors
 from dlv.network.ops.op import Default, op_of

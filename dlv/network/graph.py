@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
 from dlv.canonical import HASH, dumps, hash_bytes, hash_of, number
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, NewerFormat, NotFound, UsageError, nearest
 from dlv.network.fields import FieldError, dtype, label, labels, shape, whole
 from dlv.network.ops.op import Node as Node

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dlv.dataclass import dataclass
 from dlv.network.ops.op import op_of
 from dlv.network.selector import Selector
 

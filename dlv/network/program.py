@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 from dlv.kinds import Array
 from dlv.network.effects import refuse_effects

@@ -16,10 +16,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from types import FrameType
 
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 
 SECONDS = 1.0  # of the processor, for all names together

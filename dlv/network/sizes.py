@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 
 # One axis: a length, a symbol such as "B", or None where it is not known.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
 from dlv.network.graph import Network, Node
 from dlv.network.inference import Tensors, attribute_faults, enough, input_shapes, node_shapes

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError, nearest
 from dlv.network.fields import FieldError, label
 from dlv.network.graph import Network, Node, Port

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from dlv.dataclass import dataclass
 from dlv.network.graph import Network, Node
 from dlv.network.inference import (
     Ports,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from dlv.canonical import WRITER, dumps, hash_bytes, is_hash
+from dlv.dataclass import dataclass
 from dlv.objects.manifest import NAME
 from dlv.objects.record import Hash, Time, Word, as_json, decode, natural, parse, whole
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Annotated, Any, TypedDict
 
 from dlv.canonical import WRITER, dumps, hash_bytes, is_hash
+from dlv.dataclass import dataclass
 from dlv.dtypes import DTYPES
 from dlv.errors import UsageError
 from dlv.objects.record import Hash, Natural, Place, Time, Whole, Word, as_json, parse

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import (
@@ -24,6 +23,7 @@ from typing import (
 )
 
 from dlv.canonical import NON_FINITE, float_of, is_hash, is_time, loads, number
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, NewerFormat
 
 T = TypeVar("T")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from dlv.canonical import hash_bytes
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged
 from dlv.kinds import Raw
 from dlv.pas.coders.codecs import choose, choose_text, codec_of

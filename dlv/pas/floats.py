@@ -6,12 +6,12 @@ float subtraction loses bits, integers do not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.dataclass import dataclass
 from dlv.dtypes import DTYPES
 from dlv.kinds import Floats, Raw
 from dlv.pas.layouts.segments import BLOCK, OPAQUE, UNSIGNED, spare, words_of

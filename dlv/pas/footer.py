@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dlv.canonical import HASH, dumps, loads
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, NewerFormat
 from dlv.kinds import EncodingRow, Piece
 from dlv.pas.chunks import MATRIX_KINDS, OBJECT_KINDS, Config, covered

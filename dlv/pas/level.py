@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Floats, Piece, Raw
 from dlv.pas.chunks import ChunkSource
 from dlv.pas.deltas.difference import mapped, stretched, unmapped

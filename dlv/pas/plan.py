@@ -12,11 +12,11 @@ with all that rests on it: no cycle, no chain too long, no budget broken of any 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError, nearest
 from dlv.kinds import Longs
 from dlv.pas.solvers import best, mst, spt

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, TypeVar
 
 from dlv.canonical import WRITER
+from dlv.dataclass import dataclass
 from dlv.pas.encode import Encoded
 from dlv.pas.footer import Encoding, Footer
 from dlv.pas.packs import PackWriter, Sink

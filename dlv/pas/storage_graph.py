@@ -25,7 +25,6 @@ snapshot lists the L alone. Solvers see vertices, edges and groups, and nothing 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import read_json
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError, NotFound, StorageError, UsageError
 from dlv.kinds import Longs
 

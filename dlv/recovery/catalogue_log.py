@@ -13,12 +13,14 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dlv.dataclass import dataclass
 
 Words = NDArray[np.uint32]
 Sums = tuple[int, int]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,6 +18,7 @@ import dlv.recovery.catalogue_log as catalogue_log
 import dlv.recovery.rebuild as rebuild
 import dlv.repository.handle as repositories
 from dlv.canonical import dumps
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError
 from dlv.kinds import Piece
 from dlv.metadata import dump

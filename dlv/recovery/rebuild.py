@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import dlv.disk.durable as durable
 import dlv.recovery.superseded as superseded
 import dlv.repository.quarantine as quarantine
 import dlv.weights.bounds as bounds
+from dlv.dataclass import dataclass
 from dlv.disk.mounts import network_disk
 from dlv.errors import Damaged, DlvError
 from dlv.kinds import Piece, Raw

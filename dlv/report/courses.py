@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from dlv.dataclass import dataclass
 
 Numbers = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]

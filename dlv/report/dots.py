@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from dlv.dataclass import dataclass
 from dlv.report.courses import Chart, Course, Numbers, log_ticks, padded, thinned, ticks
 
 ROWS = 12

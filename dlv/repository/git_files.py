@@ -7,12 +7,12 @@ import os
 import stat
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dlv.disk.durable as durable
 from dlv.canonical import hash_bytes
+from dlv.dataclass import dataclass
 from dlv.disk.paths import open_regular
 from dlv.errors import Conflict, Damaged
 from dlv.objects.manifest import FileEntry

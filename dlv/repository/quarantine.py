@@ -10,13 +10,14 @@ import datetime
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 import dlv.disk.durable as durable
 import dlv.objects.fact as fact_format
 from dlv.canonical import WRITER, dumps, hash_bytes, timestamp
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError, NotFound
 from dlv.objects.fact import Fact
 from dlv.repository.handle import Repository

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dlv.canonical import NON_FINITE, float_of
+from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.metadata import facts, metrics, versions
 from dlv.metadata.database import Database

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import dlv.objects.manifest as manifest_format
 import dlv.repository.revisions as revisions
 from dlv.canonical import is_hash
+from dlv.dataclass import dataclass
 from dlv.errors import Conflict, NotFound, UsageError, nearest
 from dlv.metadata import versions
 from dlv.metadata.versions import Version

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from dlv.dataclass import dataclass
 from dlv.errors import Conflict, NotFound, UnsafeInput
 from dlv.metadata import facts, staged, versions
 from dlv.metadata.facts import Operation

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from dlv.dataclass import dataclass
 
 # Where the strokes of a character go.
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8

@@ -8,9 +8,9 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TextIO
 
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError
 from dlv.terminal.error_text import error_lines, hint_text, line_with_caret
 from dlv.terminal.table import CUT, Cell, Table, escape, full, raw, short, style_of

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError, require
 
 FIRST, MORE = "dlv> ", "...> "

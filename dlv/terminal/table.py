@@ -7,7 +7,8 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+from dlv.dataclass import dataclass
 
 SHORT_ID = 7
 CUT = "…"
@@ -19,39 +20,39 @@ _UNSAFE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Text:
     value: str
     style: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Id:
     """A hash: short on a terminal, whole everywhere else."""
 
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Bytes:
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Time:
     """A moment in dlv's own notation; its age on a terminal."""
 
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Moment:
     """A moment that was asked for as such: on a terminal to the second, not as an age."""
 
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Number:
     """`digits` significant ones on a terminal, all of them elsewhere."""
 
@@ -61,7 +62,7 @@ class Number:
     style: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Range:
     """Between two numbers, both included: on a terminal rounded outwards, so that it holds."""
 
@@ -70,14 +71,14 @@ class Range:
     digits: int = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Count:
     """How many: digits in groups on a terminal, plain elsewhere."""
 
     value: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Items:
     """Several short values in one cell, such as tags or parents."""
 
@@ -240,7 +241,7 @@ def cut(text: str, limit: int, mark: str = CUT) -> str:
     return text + mark
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Column:
     """`key` names the value in JSON; `least` is the width below which it is never cut."""
 

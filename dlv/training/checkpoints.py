@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 import dlv.disk.durable as durable
 from dlv.canonical import float_of, hasher, number
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, StorageError, UsageError
 from dlv.kinds import Array
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from dlv.canonical import dumps, hash_of
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError, nearest
 from dlv.network.graph import Network
 from dlv.network.ops.op import op_of

@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
@@ -26,6 +26,7 @@ import numpy as np
 
 import dlv.disk.durable as durable
 from dlv.canonical import HashedFile, dumps, hash_bytes, hasher, matrix_hash, read_json
+from dlv.dataclass import dataclass
 from dlv.disk.mounts import network_disk
 from dlv.dtypes import DTYPES
 from dlv.errors import Conflict, Damaged, DlvError, NotFound, StorageError, UsageError, nearest

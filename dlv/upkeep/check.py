@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import dlv.repository.revisions as revisions
 import dlv.upkeep.small_files as small_files
 import dlv.versions.reachable as reachable
 from dlv.canonical import hash_bytes, hasher
+from dlv.dataclass import dataclass
 from dlv.disk.paths import open_regular
 from dlv.errors import Damaged, DlvError, NewerFormat
 from dlv.metadata import bounds as bounds_rows

@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import dlv.archiving.reencode as reencode
@@ -30,6 +30,7 @@ import dlv.upkeep.retention as retention
 from dlv.archiving.proposal import Progress
 from dlv.archiving.reencode import Packing
 from dlv.canonical import is_hash, moment_of, timestamp
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError, StorageError
 from dlv.metadata import collected, dump, usage
 from dlv.metadata.facts import newest

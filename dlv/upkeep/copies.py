@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import dlv.disk.durable as durable
 import dlv.repository.quarantine as quarantine
 from dlv.canonical import hasher
+from dlv.dataclass import dataclass
 from dlv.disk.paths import open_regular
 from dlv.errors import DlvError
 from dlv.objects.manifest import Manifest

@@ -7,11 +7,11 @@ import platform
 import shutil
 import sqlite3
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
 from dlv.canonical import VERSION, timestamp
+from dlv.dataclass import dataclass
 from dlv.disk.mounts import file_system, network_disk
 from dlv.errors import DlvError
 from dlv.metadata import facts

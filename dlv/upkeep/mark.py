@@ -9,13 +9,14 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import dlv.disk.durable as durable
 import dlv.repository.git_files as git_files
 import dlv.repository.handle as repositories
 from dlv.canonical import moment_of, timestamp
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError, UsageError
 from dlv.metadata import collected, dump, facts, matrices, usage, versions
 from dlv.metadata.database import Database

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import dlv.archiving.reencode as reencode
@@ -20,6 +20,7 @@ import dlv.repository.handle as repositories
 import dlv.repository.quarantine as quarantine
 import dlv.upkeep.check as check
 from dlv.archiving.reencode import Overlay
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError, UsageError
 from dlv.kinds import Piece, Raw
 from dlv.metadata import bounds as bounds_rows

@@ -8,12 +8,11 @@ meanwhile, or by the same command.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import dlv.disk.durable as durable
 import dlv.recovery.rebuild as rebuild
 import dlv.recovery.superseded as superseded
 import dlv.repository.quarantine as quarantine
+from dlv.dataclass import dataclass
 from dlv.errors import NotFound, StorageError
 from dlv.metadata import dump, facts
 from dlv.metadata.database import Database

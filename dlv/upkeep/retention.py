@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import dlv.repository.revisions as revisions
+from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError
 from dlv.metadata import metrics, usage, versions
 from dlv.metadata.database import Database

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import dlv.disk.paths as paths
 from dlv.adapters import checkpoint, exported, registry
 from dlv.adapters.detect import step_of
 from dlv.canonical import dumps, float_of, hash_bytes
+from dlv.dataclass import dataclass
 from dlv.disk.ignore import walk
 from dlv.disk.user_files import is_part
 from dlv.errors import Conflict, Damaged, DlvError, NotFound, UnsafeInput, UsageError, nearest

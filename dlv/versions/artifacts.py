@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import dlv.disk.paths as paths
 import dlv.versions.add as adding
 from dlv.adapters import detect, registry
 from dlv.adapters.detect import step_of
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError, UnsafeInput
 from dlv.metadata.staged import StagedFile
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import dlv.network.edits.reuse as reuse
@@ -11,6 +11,7 @@ import dlv.versions.derive as derive
 import dlv.weights.inventory as inventory
 import dlv.weights.snapshots as snapshots
 from dlv.adapters.checkpoint import Tensor
+from dlv.dataclass import dataclass
 from dlv.errors import NotFound
 from dlv.network.edits.reuse import Plan
 from dlv.network.graph import Network

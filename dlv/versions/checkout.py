@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
@@ -18,6 +18,7 @@ import dlv.weights.rounding as rounding
 import dlv.weights.snapshots as snapshots
 from dlv.adapters import registry
 from dlv.canonical import HashedFile
+from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.kinds import Floats, Raw
 from dlv.objects.manifest import Manifest

@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ import dlv.repository.environment as environment
 import dlv.repository.revisions as revisions
 import dlv.versions.add as adding
 from dlv.canonical import timestamp
+from dlv.dataclass import dataclass
 from dlv.errors import Conflict, Damaged, NotFound, UnsafeInput, UsageError
 from dlv.metadata import facts, matrices, staged, versions
 from dlv.metadata.metrics import Summary

@@ -6,10 +6,10 @@ import math
 import operator
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from dlv.canonical import NON_FINITE
+from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.metadata.metrics import Summary
 

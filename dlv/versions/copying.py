@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -14,6 +14,7 @@ import dlv.versions.delivery as delivery
 import dlv.weights.snapshots as snapshots
 from dlv.adapters.checkpoint import Tensor
 from dlv.canonical import hash_bytes
+from dlv.dataclass import dataclass
 from dlv.errors import Conflict, UsageError
 from dlv.metadata import versions
 from dlv.objects.manifest import Manifest, check_name

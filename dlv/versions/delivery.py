@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
@@ -14,6 +14,7 @@ import dlv.weights.reading.retrieval as retrieval
 import dlv.weights.snapshots as snapshots
 from dlv.adapters import registry
 from dlv.adapters.checkpoint import Checkpoint
+from dlv.dataclass import dataclass
 from dlv.disk.paths import Folder
 from dlv.disk.user_files import Batch
 from dlv.errors import Conflict, Damaged, StorageError, UsageError

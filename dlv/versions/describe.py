@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import dlv.repository.revisions as revisions
 import dlv.weights.inventory as inventory
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError, UsageError
 from dlv.events.formats import series as frozen_series
 from dlv.events.formats.logged_hyperparameters import PLUGIN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import dlv.versions.history as history
 import dlv.weights.inventory as inventory
 import dlv.weights.reading.interval_statistics as interval_statistics
 import dlv.weights.statistics as weight_statistics
+from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.metadata import metrics

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,6 +14,7 @@ import dlv.versions.add as adding
 import dlv.weights.snapshots as snapshots
 from dlv.adapters import exported
 from dlv.adapters.checkpoint import Checkpoint, Tensor
+from dlv.dataclass import dataclass
 from dlv.errors import Conflict, DlvError, UsageError
 from dlv.kinds import Raw
 from dlv.metadata.metrics import Summary

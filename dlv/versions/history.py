@@ -8,12 +8,13 @@ import heapq
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import dlv.repository.revisions as revisions
 import dlv.versions.conditions as conditions
 from dlv.canonical import timestamp
+from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.metadata import facts, metrics, versions
 from dlv.metadata.database import Database

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import dlv.repository.revisions as revisions
@@ -12,6 +12,7 @@ import dlv.weights.rounding as rounding
 import dlv.weights.snapshots as snapshots
 from dlv.adapters.checkpoint import Tensor
 from dlv.canonical import timestamp
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 from dlv.kinds import Raw
 from dlv.metadata import matrices, versions

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 
+from dlv.dataclass import dataclass
 from dlv.events.formats.series import block_hashes
 from dlv.metadata import usage, versions
 from dlv.metadata.database import Database

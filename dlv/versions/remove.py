@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import dlv.repository.ballast as ballast
 import dlv.repository.revisions as revisions
+from dlv.dataclass import dataclass
 from dlv.errors import Conflict, NotFound, UsageError
 from dlv.metadata import facts, usage, versions
 from dlv.metadata.versions import SnapshotRow, Version

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 import dlv.repository.revisions as revisions
 import dlv.weights.arrays as arrays
 import dlv.weights.inventory as inventory
+from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.metadata import matrices, metrics, networks, versions
 from dlv.metadata.metrics import Summary

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import dlv.repository.revisions as revisions
+from dlv.dataclass import dataclass
 from dlv.dtypes import tensor_bytes
 from dlv.metadata import matrices, usage, versions
 from dlv.metadata.usage import Held, Part

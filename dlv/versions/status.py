@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import dlv.disk.user_files as user_files
 from dlv.adapters.checkpoint import Checkpoint
+from dlv.dataclass import dataclass
 from dlv.disk.ignore import walk
 from dlv.metadata import staged, versions
 from dlv.metadata.staged import StagedFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -19,6 +19,7 @@ import dlv.weights.snapshots as snapshots
 from dlv.adapters import network_json, registry
 from dlv.adapters.checkpoint import Beside, Tensor
 from dlv.canonical import HashedFile, hash_bytes
+from dlv.dataclass import dataclass
 from dlv.disk.paths import Folder
 from dlv.disk.user_files import Batch
 from dlv.dtypes import ITEM_BYTES, tensor_bytes

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from pathlib import Path
 
 import dlv.disk.paths as paths
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.canonical import hash_of, matrix_hash
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError
 from dlv.metadata import staged
 from dlv.metadata.database import Database

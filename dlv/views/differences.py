@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.network.likeness.alignment import ordered
 from dlv.network.likeness.comparison import Change, Layer, Pair
 from dlv.terminal.output import Block, Heading, Verbatim

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dlv.dataclass import dataclass
 from dlv.network.sizes import text as shape_text
 from dlv.terminal.table import Cell, Column, Count, Items, Number, Range, Table, Text
 

@@ -11,7 +11,6 @@ from base64 import b64decode, b64encode
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice, product
 from typing import Annotated, Any
@@ -19,6 +18,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from dlv.canonical import WRITER, dumps, hash_bytes, hash_of, is_hash, loads
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError
 from dlv.metadata import bounds as bounds_rows
 from dlv.metadata.database import Database

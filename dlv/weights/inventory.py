@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import NotFound, nearest
 from dlv.objects.manifest import Manifest

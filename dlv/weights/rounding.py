@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -12,6 +12,7 @@ from dlv.adapters import archive, registry
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.source import Source
 from dlv.canonical import matrix_hasher
+from dlv.dataclass import dataclass
 from dlv.disk.durable import TemporaryFile, storage_error
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import DlvError

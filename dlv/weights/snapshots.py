@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import PurePosixPath
 from typing import BinaryIO, Protocol, cast
@@ -14,6 +14,7 @@ from dlv.adapters import registry
 from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.adapters.detect import shard_of
 from dlv.canonical import HashedFile, HashSink
+from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import Conflict, Damaged, UnsafeInput
 from dlv.kinds import Raw

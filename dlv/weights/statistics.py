@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import dlv.weights.arrays as arrays
+from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
 from dlv.kinds import Array, Raw
 

@@ -6,12 +6,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from dlv.canonical import hash_bytes, matrix_hash, matrix_hasher
+from dlv.dataclass import dataclass
 from dlv.disk.durable import READ_SIZE, TemporaryFile, publish_all
 from dlv.errors import Conflict, DlvError
 from dlv.kinds import Piece, Raw

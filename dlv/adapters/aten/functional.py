@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from dlv.adapters.aten.record import (
     BUFFER,
@@ -25,6 +25,7 @@ from dlv.adapters.aten.record import (
     refs,
 )
 from dlv.adapters.aten.views import DROPOUTS, RENAMING, View, inverse, is_view, view_steps
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 from dlv.network.sizes import Dim
 

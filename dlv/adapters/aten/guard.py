@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.engine_runs import numpy_outputs, onnxruntime_outputs
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError, UsageError
 from dlv.kinds import Array
 from dlv.network.agreement import another, differing, distance, tolerance, too_long

@@ -18,7 +18,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -32,6 +32,7 @@ from dlv.adapters.aten.network import converted, live_calls, plain
 from dlv.adapters.aten.record import CONSTANT, STATE, Argument, Call, Graph, Ref, Tagged
 from dlv.adapters.aten.views import DROPOUTS
 from dlv.adapters.checkpoint import Checkpoint, Tensor
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError, UsageError, require
 from dlv.network.effects import draws
 

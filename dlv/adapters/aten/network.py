@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from dlv.adapters.aten.record import (
 )
 from dlv.adapters.checkpoint import Tensor
 from dlv.canonical import number
+from dlv.dataclass import dataclass
 from dlv.network.fields import FieldError
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough

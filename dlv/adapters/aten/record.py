@@ -9,10 +9,11 @@ and `join` put calls differently before: one layer for many calls, or the revers
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from dlv.canonical import number
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged
 from dlv.network.sizes import Shape
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dlv.adapters.aten.record import Argument, Call, Given, Ref, Tagged, Value
+from dlv.dataclass import dataclass
 
 _END = (1 << 63) - 1  # how torch writes that a slice has no end
 Emit = Callable[[str, Sequence[Given], Value], str]

@@ -6,12 +6,13 @@ A `Builder` grows the nodes; what no rule says becomes OP with the layer's setti
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dlv.adapters.caffe.spec import MOST_ELEMENTS, Layer, Spec, checked, is_data, shape_of
 from dlv.adapters.protobuf import Message
 from dlv.canonical import number
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, UnsafeInput, nearest
 from dlv.network.fields import FieldError
 from dlv.network.graph import Input, Network, Node, Port

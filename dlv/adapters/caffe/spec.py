@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dlv.adapters.protobuf import Message, Schema, Span, Word
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.network.order import FreeNames
 from dlv.network.sizes import Shape

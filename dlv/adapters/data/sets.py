@@ -12,7 +12,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from dlv.adapters.data.settings import INPUT_KEYS, LABEL_KEYS, Settings, read_im
 from dlv.adapters.logs import delimiter_of, heading_of
 from dlv.adapters.source import Source
 from dlv.canonical import hash_of, hasher
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, NotFound, UnsafeInput, UsageError, nearest
 from dlv.kinds import Array
 

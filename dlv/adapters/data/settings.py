@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from dlv.adapters.data.columns import Column, Held
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, UnsafeInput, UsageError, nearest, require
 from dlv.kinds import Array
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ from dlv.adapters.hdf5.objects import (
     texts,
 )
 from dlv.adapters.splice import swap
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, NewerFormat, UnsafeInput, UsageError
 from dlv.kinds import Raw
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dlv.adapters.hdf5.objects import (
     LINK,
@@ -16,6 +16,7 @@ from dlv.adapters.hdf5.objects import (
     name_of,
     only,
 )
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
 
 MOST_LEVELS = 16

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from dlv.adapters.source import Source
+from dlv.dataclass import dataclass
 from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
 from dlv.kinds import Raw

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import BinaryIO
 
 from dlv.adapters.checkpoint import Tensor
@@ -23,6 +23,7 @@ from dlv.adapters.hdf5.objects import (
     UNDEFINED,
     checksum,
 )
+from dlv.dataclass import dataclass
 from dlv.dtypes import DTYPES
 from dlv.errors import UsageError
 

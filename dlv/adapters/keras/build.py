@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
 
 import numpy as np
 
 from dlv.adapters.checkpoint import Tensor
+from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import UsageError
 from dlv.network.graph import Network, Node, Port

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from dlv.adapters.keras import h5 as keras_h5
 from dlv.adapters.keras.config import MODEL, MODELS, OF_TRAINING, Unsayable, is_model, policy
 from dlv.adapters.keras.rules.activations import NAMES, name_of
 from dlv.adapters.keras.rules.table import FUNCTIONS, LAYERS
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError, require
 from dlv.kinds import Array
 from dlv.network.agreement import TOLERANCE, differing, drawn, rows_of, too_long

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from dlv.canonical import read_json
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, UnsafeInput
 from dlv.network.fields import whole
 

@@ -10,7 +10,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +26,7 @@ from dlv.adapters.keras.rules.table import converter
 from dlv.adapters.keras.weights import Found, Names, listed, numbered
 from dlv.adapters.source import Source, opened
 from dlv.adapters.splice import MOST_LITERAL_BYTES, Piece
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.kinds import Raw
 from dlv.network.fields import whole

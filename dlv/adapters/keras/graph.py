@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from dlv.adapters.keras.config import (
@@ -29,6 +29,7 @@ from dlv.adapters.keras.config import (
     references_in,
 )
 from dlv.adapters.keras.weights import Names, Path
+from dlv.dataclass import dataclass
 from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, UnsafeInput
 from dlv.network.fields import FieldError, whole

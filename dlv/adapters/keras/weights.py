@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dlv.adapters.hdf5.file import Contents, Dataset
 from dlv.adapters.keras.config import Layer, Model
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged
 
 Path = tuple[str, ...]

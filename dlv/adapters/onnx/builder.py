@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.onnx.model import Model, Operator
 from dlv.adapters.onnx.tensors import Stored
 from dlv.adapters.onnx.values import Formula, Known, Length, Literal, Sizes
+from dlv.dataclass import dataclass
 from dlv.dtypes import STRUCT_CODES
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough

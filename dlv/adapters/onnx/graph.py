@@ -6,12 +6,13 @@ Operands are brought to one dtype as torch promotes them; calls of aten are read
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.onnx.messages import Array, Plain, elements, sound
 from dlv.canonical import NON_FINITE, float_of
+from dlv.dataclass import dataclass
 from dlv.dtypes import STRUCT_CODES
 from dlv.errors import UsageError
 from dlv.network.graph import Node

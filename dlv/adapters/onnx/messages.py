@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, BinaryIO
 
 from dlv.adapters.onnx.tensors import RAW_TYPES
 from dlv.adapters.protobuf import MessageWriter, Stream, packed
+from dlv.dataclass import dataclass
 from dlv.dtypes import DTYPES, STRUCT_CODES
 from dlv.errors import UsageError
 from dlv.network.sizes import Shape

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from dlv.adapters.onnx.tensors import MOST_DIMENSIONS, External, Stored, dtype_of, read_tensor
 from dlv.adapters.protobuf import Schema, Span, message
 from dlv.adapters.source import Source
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, NewerFormat, UnsafeInput
 from dlv.network.fields import LARGEST
 from dlv.network.sizes import Dim, Shape

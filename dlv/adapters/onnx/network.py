@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from dlv.adapters.checkpoint import Tensor
@@ -25,6 +25,7 @@ from dlv.adapters.onnx.rules.combine import is_whole
 from dlv.adapters.onnx.rules.dense import emit_full
 from dlv.adapters.onnx.tensors import Stored, dtype_of
 from dlv.adapters.onnx.values import FOLDED, FOLDED_BY, Known, Length, Literal, fold, lengths
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged
 from dlv.network.fields import FieldError
 from dlv.network.graph import Network, Port

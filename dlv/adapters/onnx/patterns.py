@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 from dlv.adapters.onnx.model import Graph, Operator, bodies_in, captured, form, unknown
 from dlv.adapters.onnx.tensors import Stored
 from dlv.adapters.protobuf import shortest
+from dlv.dataclass import dataclass
 
 
 @dataclass(frozen=True)

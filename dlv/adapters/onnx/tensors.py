@@ -12,12 +12,13 @@ import stat
 import struct
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from dlv.adapters.checkpoint import Part, Tensor
 from dlv.adapters.protobuf import Schema, Span, packed_bytes, varints
 from dlv.adapters.source import Source
+from dlv.dataclass import dataclass
 from dlv.dtypes import ONNX_DTYPES, STRUCT_CODES, block_of
 from dlv.errors import Damaged, NewerFormat, NotFound, StorageError, UnsafeInput
 from dlv.kinds import Raw

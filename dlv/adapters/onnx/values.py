@@ -6,8 +6,9 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from dlv.dataclass import dataclass
 
 MOST_ELEMENTS = 1024
 _MOST_DEPTH = 40

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, UnsafeInput
 
 MOST_OPCODES = MOST_COPIED = 2_000_000

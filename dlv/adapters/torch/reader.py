@@ -12,7 +12,6 @@ import math
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -23,6 +22,7 @@ from dlv.adapters.source import Source, opened
 from dlv.adapters.torch.pickles import MOST_BYTES, Call, Global, Mapping, load
 from dlv.adapters.torch.tensors import DTYPES, STORAGES, Storages, View, add_skeleton, is_tensor
 from dlv.canonical import dumps, number
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.kinds import Raw
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Mapping as ReadMapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,6 +13,7 @@ from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.adapters.source import Source
 from dlv.adapters.splice import Piece, cut, extent, gather, is_contiguous, swap
 from dlv.adapters.torch.pickles import Call, Global, Mapping, Persistent
+from dlv.dataclass import dataclass
 from dlv.dtypes import TORCH_DTYPES
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.kinds import Raw

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 import dlv.evaluation.data as evaluation_data
 from dlv.adapters.data.sets import Data, Wanted
 from dlv.adapters.data.settings import Settings
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError, UsageError
 from dlv.evaluation.data import DataSource
 from dlv.kinds import Array

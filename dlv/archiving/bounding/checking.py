@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from dlv.archiving.bounding.make import Centres, Model, node_norms_of, usable
 from dlv.archiving.bounding.view import View
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError
 from dlv.metadata import bounds as bounds_rows
 from dlv.metadata.database import Database

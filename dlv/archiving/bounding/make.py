@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from dlv.archiving.bounding.view import View
+from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError
 from dlv.kinds import Array
 from dlv.network.bounds.ball import Norms, short

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import dlv.archiving.reencode as reencode
@@ -18,6 +18,7 @@ from dlv.archiving.bounding.view import View
 from dlv.archiving.proposal import Progress
 from dlv.archiving.reencode import Packing
 from dlv.archiving.tryouts import Choice
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, NotFound, StorageError, UsageError
 from dlv.kinds import Array
 from dlv.metadata import bounds as bounds_rows

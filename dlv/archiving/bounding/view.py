@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from dlv.archiving.tryouts import Attempt, Place
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, StorageError
 from dlv.kinds import Array, Piece, Raw
 from dlv.pas.coders.codecs import codec_of

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeVar
 
+from dlv.dataclass import dataclass
 from dlv.dql.bind.bound import ConfigFile, Derivation
 from dlv.dql.bind.things import (
     ANY,

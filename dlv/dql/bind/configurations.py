@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Context, Decimal
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -13,6 +13,7 @@ from typing import Any
 
 import dlv.repository.revisions as revisions
 from dlv.adapters import settings as settings_files
+from dlv.dataclass import dataclass
 from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.bound import Automatic, ConfigFile, Rows, Varied
 from dlv.dql.bind.conditions import condition

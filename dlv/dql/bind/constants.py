@@ -8,11 +8,11 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import dlv.repository.revisions as revisions
+from dlv.dataclass import dataclass
 from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.things import ANY, BOOLEAN, NUMBER, TEXT, WORDS, Scalar, constant
 from dlv.dql.words import ast

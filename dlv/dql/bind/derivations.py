@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.dql.bind import conditions, constants, paths, sources, templates
 from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.bound import Change, Chosen, Cut, Delete, Derivation, Insert, Making, Replace, Set

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 import dlv.network.edits.reuse as reuse
 import dlv.versions.carrying as carrying
 from dlv.adapters.checkpoint import Tensor
+from dlv.dataclass import dataclass
 from dlv.dql.deriving import Origin
 from dlv.dql.outcome import Model
 from dlv.dtypes import ITEM_BYTES

@@ -7,7 +7,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import dlv.training.checkpoints as checkpoints
 import dlv.training.trial_files as trial_files
 from dlv.adapters.data.sets import fingerprint, open_parts
 from dlv.canonical import hash_of
+from dlv.dataclass import dataclass
 from dlv.dql.bind.bound import Evaluation, Ranked
 from dlv.dql.bind.configurations import looked_up
 from dlv.dql.committing import check_name

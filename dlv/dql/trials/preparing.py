@@ -7,11 +7,12 @@ import re
 import shutil
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from dlv.canonical import dumps
+from dlv.dataclass import dataclass
 from dlv.dql.bind.bound import Automatic, Evaluation, Rows, Varied
 from dlv.dql.bind.configurations import looked_up
 from dlv.dql.trials.candidates import Candidate

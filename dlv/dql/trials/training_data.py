@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import dlv.disk.durable as durable
 from dlv.adapters.data.columns import PREFIX
 from dlv.adapters.data.sets import UNVERIFIED, fingerprint, fingerprint_of, open_parts
 from dlv.canonical import dumps
+from dlv.dataclass import dataclass
 from dlv.dql.bind.configurations import versioned_entry
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.network.graph import Network

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
+from dlv.dataclass import dataclass
 from dlv.network.vocabulary import OPS
 
 Look = Callable[[str, str], Iterable[str]]  # kind, beginning -> names in the repository

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.errors import Spot, UsageError, nearest
 
 AT_END = "the end"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dlv.dataclass import dataclass
 from dlv.dql.words import ast
 from dlv.dql.words.ast import Span
 from dlv.dql.words.diagnosis import AT_END, Refused, SyntaxFault, Word, diagnose

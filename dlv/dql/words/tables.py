@@ -11,12 +11,12 @@ import os
 import re
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from dlv.canonical import hash_bytes
+from dlv.dataclass import dataclass
 from dlv.dql.words.building import MAKERS, Make
 
 END = "$END"

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged
 from dlv.events.formats.wire import (
     BYTES,

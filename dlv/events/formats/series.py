@@ -12,10 +12,10 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dlv.canonical import WRITER, dumps, float_of, hash_bytes, is_hash, loads, number
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, NewerFormat, UsageError
 
 FORMAT = "dlv/series/1"

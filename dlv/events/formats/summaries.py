@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
+from dlv.dataclass import dataclass
 from dlv.events.formats.wire import (
     BYTES,
     FIXED32,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dlv.dataclass import dataclass
 
 _POLYNOMIAL = 0x82F63B78
 _ONES = 0xFFFFFFFF

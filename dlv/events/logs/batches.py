@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.dataclass import dataclass
 from dlv.events.formats import summaries, tfevents
 from dlv.events.formats.summaries import WITH_VALUES, Event, Values
 from dlv.events.formats.tfevents import FOOT, HEAD, Framing, Records

@@ -6,13 +6,13 @@ The state of a run is what one reading leaves for the next.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import float_of, number
+from dlv.dataclass import dataclass
 
 POLICIES = ("marked", "preempt", "keep")
 

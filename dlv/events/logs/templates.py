@@ -7,12 +7,13 @@ The bytes are compared with those of the events that were parsed, many at once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.dataclass import dataclass
 from dlv.events.formats import summaries
 from dlv.events.formats.summaries import Value
 from dlv.events.formats.wire import BYTES, FIXED32, FIXED64, VARINT, Malformed, fields, varint

@@ -7,9 +7,9 @@ import json
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
+from dlv.dataclass import dataclass
 from dlv.events.provider.answers import InvalidArgument
 
 Value = str | float | bool

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.dataclass import dataclass
 from dlv.events.provider import downsample
 from dlv.events.provider.answers import InvalidArgument, Points
 from dlv.events.provider.store import ChunkRow, Columns, SeriesRow, Store

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from http import HTTPStatus
 from itertools import chain
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError, NotFound, StorageError, UnsafeInput, UsageError
 from dlv.events.provider.provider import Provider
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError, require
 from dlv.events.provider.provider import Provider
 from dlv.events.server.legacy_http import SIZES, LegacyApi

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
+from dlv.dataclass import dataclass
 from dlv.metadata.select import relations as r
 from dlv.metadata.select.layers import LayerSet
 from dlv.metadata.select.nodes import (

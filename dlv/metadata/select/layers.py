@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import starmap
 from typing import Any
 
 from dlv.canonical import NON_FINITE, float_of
+from dlv.dataclass import dataclass
 from dlv.metadata.select import relations as r
 from dlv.metadata.select.relations import Fitting, Named
 from dlv.metadata.select.scope import Statement

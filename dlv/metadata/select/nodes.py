@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.metadata.select import relations as r
 from dlv.metadata.select.layers import Layers, LayerSet, attributes, decided_by_layer
 from dlv.metadata.select.relations import Hop, Nodes, Pick

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import isnan
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.metadata.nan import NAN
 from dlv.metadata.select import relations as r
 from dlv.metadata.select.costs import Plan, Share, Totals, plans, shares, totals

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 from dlv.metadata.nan import NAN
 from dlv.metadata.select import relations as r

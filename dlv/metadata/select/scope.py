@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
 from dlv.canonical import dumps
+from dlv.dataclass import dataclass
 from dlv.metadata.database import Database
 from dlv.metadata.nan import stored
 from dlv.metadata.select.functions import AGGREGATES, LARGEST

@@ -8,9 +8,9 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 from dlv.metadata.database import Database
 from dlv.metadata.nan import BLOB

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 __all__ = ["FIELD_NAMES", "part"]
 
 if TYPE_CHECKING:
-    from dataclasses import dataclass as part
+    from dlv.dataclass import dataclass as part
 else:
-    from dataclasses import dataclass
+    from dlv.dataclass import dataclass
 
     def part(*, frozen: bool) -> Callable[[type], type]:
         """`@part(frozen=True)`, for what is no more than its fields."""

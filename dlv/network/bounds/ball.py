@@ -7,12 +7,12 @@ of the centre, in binary64. So a radius holds for numbers that were really compu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import floor, inf, isfinite, log10
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Array, Floats
 
 UNIT = 2.0**-53  # the centre's

@@ -7,10 +7,10 @@ planes that were read, and with the rounding of the reference and of the centre.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Array, Floats, Places
 from dlv.network.bounds.ball import UP, Ball, BallRun, l2
 

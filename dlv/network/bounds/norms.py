@@ -7,12 +7,12 @@ unless the plain figures are asked for, which a stored one may never be below.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import inf, isfinite, prod, sqrt
 
 import numpy as np
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import UP
 from dlv.network.graph import Node

@@ -6,10 +6,11 @@ It is a matter of efficiency alone: whatever is read, a label is told only where
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import F64, STRICT, Norms, Reference
 from dlv.network.bounds.interval import Balls, certain

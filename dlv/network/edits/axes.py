@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import dlv.network.edits.marks as marks
+from dlv.dataclass import dataclass
 from dlv.network.graph import Network
 from dlv.network.inference import Ports
 from dlv.network.ops.axes import Axes, Marks, Part, agrees, feature_axis

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError
 from dlv.network.edits.edit import Derived, Editor, edit
 from dlv.network.edits.slicing import slice as cut

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 from dlv.network.edits.axes import known_axes
 from dlv.network.edits.overlap import Run, merged, overlap

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.errors import Conflict, NotFound, UsageError, nearest
 from dlv.network.graph import Network, Node, Port
 from dlv.network.inference import Ports, Tensors, node_shapes

@@ -12,8 +12,8 @@ import bisect
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
+from dlv.dataclass import dataclass
 from dlv.network.graph import Network, Node, plain
 from dlv.network.likeness.equality import Equality, equality
 from dlv.network.likeness.normal import Normal

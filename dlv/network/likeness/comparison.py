@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.network.drawing import operation_text
 from dlv.network.graph import Network, Node, Port, plain
 from dlv.network.inference import Tensors

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from dlv.dataclass import dataclass
 from dlv.network.graph import Network, Node, Port
 from dlv.network.likeness.normal import Normal
 from dlv.network.ops.op import op_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Array
 from dlv.network.fields import Kind
 from dlv.network.ops.axes import Attrs, PortAxes, named_axis

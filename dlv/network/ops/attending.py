@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import UNIT, UP, Ball, Reference, gamma
 from dlv.network.bounds.grains import carried, grids, largest, level, norm, reshaped, settled

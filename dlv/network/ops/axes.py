@@ -7,9 +7,10 @@ over when one factor grows, and two ways of storing them can be told from two ne
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.network.sizes import Dim, Shape, dim_of, product
 
 # What made features, and on what way -> how far away that is (`dlv.network.edits.marks`).

@@ -7,10 +7,11 @@ comes the rounding of the reference, at most gamma * |W| P(|x|), and that of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import sqrt
 from typing import TYPE_CHECKING
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Floats
 from dlv.network.ops.op import Node, NoRule
 

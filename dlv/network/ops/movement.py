@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 from dlv.kinds import Array
 from dlv.network.ops.op import Node, NotRunnable

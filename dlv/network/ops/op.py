@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 from dlv.kinds import Array
 from dlv.network.fields import Kind

@@ -6,12 +6,12 @@ Arrays here have their channels last: (batch, *lengths, channels).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Array
 from dlv.network.sizes import transposed, window
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
+from dlv.dataclass import dataclass
 from dlv.network.program import Program, Step
 from dlv.network.suffix.record import Suffix, SuffixNode
 

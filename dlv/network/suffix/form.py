@@ -8,11 +8,12 @@ sum of products may lose is added to the diagonal again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Array
 from dlv.network.suffix.plan import Copied, Masked, Merged, Plan, Relaxed, Spread, Through, Told
 from dlv.network.suffix.torus import Torus

@@ -9,12 +9,13 @@ a stage, M has one block per frequency of a torus.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.dataclass import dataclass
 from dlv.network.graph import Node, Port
 from dlv.network.ops.op import NoRule, op_of
 from dlv.network.program import Program, Step

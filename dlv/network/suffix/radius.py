@@ -8,13 +8,14 @@ R is the sum of what each of these steps, and each rounding, can change of the s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import F64, UNIT, UP, Ball, BallRun, Norms, Reference, gamma, l2
 from dlv.network.bounds.interval import Balls

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import number
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged
 from dlv.kinds import Array, Floats
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Array
 from dlv.network.bounds.schedule import Weights
 from dlv.network.ops.op import NoRule

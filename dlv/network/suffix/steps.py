@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod, sqrt
 
 import numpy as np
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import UNIT, UP, Ball, BallRun, gamma, l2, root_of
 from dlv.network.bounds.grains import largest

@@ -8,11 +8,11 @@ Whatever comes out is sound: the form is made anew from it, on a torus that is l
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Array
 from dlv.network.bounds.schedule import Inputs
 from dlv.network.suffix.errors import head_of, over_torus

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError, require
 
 force: list[bool] = []  # tests: [True] or [False]

@@ -8,13 +8,13 @@ predictors or contexts do not pay, they are left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged
 from dlv.kinds import Bytes, Raw
 from dlv.pas.coders.codecs import choose, choose_text, codec_of

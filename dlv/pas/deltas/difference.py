@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import HASH
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, NewerFormat
 from dlv.kinds import Raw
 from dlv.pas.coders import compiled

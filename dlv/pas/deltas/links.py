@@ -10,9 +10,10 @@ import bisect
 import itertools
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, StorageError
 from dlv.kinds import Piece, Raw
 from dlv.pas.chunks import ChunkSource, in_order, join_pieces, piece_of

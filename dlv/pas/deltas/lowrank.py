@@ -7,13 +7,14 @@ element costs is its logarithm: all scales count alike.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
+from dlv.dataclass import dataclass
 from dlv.kinds import Floats
 from dlv.pas.coders.codecs import choose
 from dlv.pas.coders.contexts import view

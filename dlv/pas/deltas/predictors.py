@@ -8,13 +8,13 @@ or infinities come into play the base's own bits are kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import HASH, hash_bytes
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged, NewerFormat
 from dlv.kinds import Floats, Raw
 from dlv.pas.coders import compiled

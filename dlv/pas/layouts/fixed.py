@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import HASH, hash_bytes
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged
 from dlv.kinds import Bytes, Raw
 from dlv.pas.floats import Format, format_of

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import matrix_hasher
+from dlv.dataclass import dataclass
 from dlv.dtypes import DTYPES
 from dlv.errors import UsageError, nearest
 from dlv.kinds import Raw

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dlv.canonical import hash_bytes, is_hash
+from dlv.dataclass import dataclass
 from dlv.errors import Damaged
 from dlv.kinds import Raw
 from dlv.pas.layouts.segments import Cutter, Words, matrix_bytes, words_of

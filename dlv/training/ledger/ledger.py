@@ -12,11 +12,11 @@ import json
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import dlv.training.ledger.settling as settling
 from dlv.canonical import dumps
+from dlv.dataclass import dataclass
 from dlv.errors import NotFound, nearest
 from dlv.metadata.trials import Row, Trials
 from dlv.training.ledger.results import RunView, TrialView, ranked, run_view

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import dlv.training.ledger.verdicts as verdicts
+from dlv.dataclass import dataclass
 from dlv.training.ledger.ledger import Ledger
 from dlv.training.ledger.results import RunView, TrialView
 from dlv.training.workers.crew import HUNG, Ended

@@ -6,12 +6,13 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import dlv.training.ledger.settling as settling
 import dlv.training.ledger.verdicts as verdicts
+from dlv.dataclass import dataclass
 from dlv.metadata.trials import Row, Trials
 from dlv.training.ledger.settling import Budget
 from dlv.training.ledger.verdicts import Mark, Marks, Rule

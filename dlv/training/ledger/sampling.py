@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from dlv.dataclass import dataclass
 from dlv.errors import require
 from dlv.training.ledger.space import Choices, Dimension, Point, Row, Space, Uniform, named
 

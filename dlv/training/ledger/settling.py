@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import dlv.training.ledger.verdicts as verdicts
+from dlv.dataclass import dataclass
 from dlv.metadata.trials import Row, Trials
 from dlv.training.ledger.verdicts import BUDGET, Mark, Marks, Rule, Standing
 

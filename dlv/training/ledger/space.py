@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from itertools import product
 from typing import Any, TypeAlias
+
+from dlv.dataclass import dataclass
 
 Key: TypeAlias = tuple[str, ...]
 Lookup: TypeAlias = Callable[[Key], Any]

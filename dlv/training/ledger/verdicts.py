@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from dlv.dataclass import dataclass
 
 Rule = Mapping[str, Any]
 Value = Callable[[str, str, int], float | None]  # (trial, metric, step): last logged up to there

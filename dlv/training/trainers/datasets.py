@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Array
 
 # An input of a network, and its shape without the batch; None: of unknown length.

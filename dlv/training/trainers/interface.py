@@ -11,9 +11,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from dlv.dataclass import dataclass
 
 if TYPE_CHECKING:
     from dlv.training.checkpoints import Checkpoint

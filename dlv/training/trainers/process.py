@@ -17,13 +17,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import dlv.disk.durable as durable
 import dlv.training.checkpoints as checkpoints
 from dlv.canonical import NON_FINITE, hash_bytes
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError, NotFound, UsageError
 from dlv.processors import VARIABLES
 from dlv.training.checkpoints import Checkpoint, file_digest

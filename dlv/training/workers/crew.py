@@ -14,9 +14,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import IO
 
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError, StorageError
 from dlv.processors import VARIABLES
 

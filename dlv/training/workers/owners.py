@@ -7,12 +7,13 @@ import platform
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import dlv.disk.children as children
+from dlv.dataclass import dataclass
 
 PROCESSES = Path("/proc")
 

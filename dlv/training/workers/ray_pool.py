@@ -12,12 +12,13 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import dlv.disk.children as children
 import dlv.training.checkpoints as checkpoints
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError, StorageError, UsageError, require
 from dlv.metadata.trials import Trials
 from dlv.processors import VARIABLES

@@ -7,7 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ import numpy as np
 
 import dlv.training.checkpoints as checkpoints
 import dlv.training.trainers.contract as contract
+from dlv.dataclass import dataclass
 from dlv.errors import DlvError, StorageError, UsageError
 from dlv.training.checkpoints import MOST_METRICS, Checkpoint
 from dlv.training.ledger.ledger import Claim, LeaseLost

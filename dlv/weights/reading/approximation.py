@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 from dlv.kinds import Floats, Piece, Raw
 from dlv.weights.store import MatrixStore

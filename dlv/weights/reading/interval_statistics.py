@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Floats
 from dlv.weights.statistics import BINS
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, Self
 
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 import dlv.weights.arrays as arrays
 import dlv.weights.reading.approximation as approximation
+from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.kinds import Array, Raw

@@ -12,9 +12,10 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Raw
 from dlv.weights.store import MatrixStore
 
