@@ -3,7 +3,7 @@
 Python 3.11 compiles up to seven methods for every dataclass. A command of dlv defines 30 to 230 of
 them before it does anything, which took a fifth of its time. Here `__init__` alone is compiled,
 and the other methods are closures. `fields`, `replace`, `asdict`, `pickle` and the type checkers
-see no difference; `InitVar`, `order` and keyword-only fields are not offered.
+see no difference; `InitVar` and `order` are not offered.
 """
 
 from __future__ import annotations
@@ -26,6 +26,22 @@ else:
         if slots:  # the standard one makes the class anew, and methods for its pickles
             return dataclasses.dataclass(cls, frozen=frozen, eq=eq, slots=True)
         return _completed(cls, frozen, eq)
+
+
+class _FieldNames(dict[type, "tuple[str, ...] | None"]):
+    """The names of a dataclass's fields by class, and None for other classes.
+
+    They are looked up once a class: trees of queries are walked often.
+    """
+
+    def __missing__(self, kind: type) -> tuple[str, ...] | None:
+        is_one = dataclasses.is_dataclass(kind)
+        names = tuple(x.name for x in dataclasses.fields(kind)) if is_one else None
+        self[kind] = names
+        return names
+
+
+FIELD_NAMES = _FieldNames()
 
 
 class _Factory:
@@ -58,7 +74,7 @@ def _completed(cls: type, frozen: bool, eq: bool) -> type:
 def _init(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Callable[..., None]:
     """Return `__init__`, which is called too often to be anything but compiled."""
     names: dict[str, Any] = {"SET": object.__setattr__, "NEW": _Factory()}
-    parameters, lines = ["self"], []
+    parameters, keywords, lines = ["self"], [], []
     for field in fields:
         name, value = field.name, field.name
         if field.default is not MISSING:
@@ -73,12 +89,14 @@ def _init(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Callable[.
         else:
             parameter = name
         if field.init:
-            parameters.append(parameter)
+            (keywords if field.kw_only else parameters).append(parameter)
         elif field.default_factory is MISSING:
             continue
         lines.append(f"SET(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
+    if keywords:
+        parameters += ["*", *keywords]
     exec(f"def __init__({', '.join(parameters)}):\n " + "\n ".join(lines or ["pass"]), names)
     init: Callable[..., None] = names["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"

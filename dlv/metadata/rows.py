@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from dlv.metadata.select.tree_parts import part
+from dlv.dataclass import dataclass
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Column:
     """`kind`: version, number, text, boolean, time, list, or any where rows differ."""
 
@@ -15,7 +15,7 @@ class Column:
     kind: str
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class VersionCell:
     """A version of the catalogue by its hash, or a derived network: its own hash, and whose.
 

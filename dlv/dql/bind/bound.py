@@ -7,14 +7,14 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from dlv.dataclass import dataclass
 from dlv.dql.words.ast import NOWHERE, Span
 from dlv.metadata.select.relations import Condition, Nodes, Query, Setting, Value, walk_tree
-from dlv.metadata.select.tree_parts import part
 from dlv.metadata.select.truth import truth
 from dlv.training.ledger.space import Domain, Key, Lookup
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Making:
     """A node to make; `$1` in its name is what was captured as ($1)."""
 
@@ -25,7 +25,7 @@ class Making:
     span: Span = field(compare=False, default=NOWHERE)
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Insert:
     """Behind each node, on all of its edges or on that to `to`; `before`: in front of it."""
 
@@ -37,14 +37,14 @@ class Insert:
     span: Span = field(compare=False, default=NOWHERE)
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Replace:
     nodes: Nodes
     makings: tuple[Making, ...]
     span: Span = field(compare=False, default=NOWHERE)
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Delete:
     """The nodes, or their edges to `to`."""
 
@@ -53,7 +53,7 @@ class Delete:
     span: Span = field(compare=False, default=NOWHERE)
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Set:
     """An attribute; several values give a network each."""
 
@@ -66,7 +66,7 @@ class Set:
 Change: TypeAlias = Insert | Replace | Delete | Set
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Cut:
     """What a slice is: from and to these nodes. Texts are selectors on the source."""
 
@@ -76,7 +76,7 @@ class Cut:
     span: Span = field(compare=False, default=NOWHERE)
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Chosen:
     """A set of nodes that `where` asks something of: only those that fulfil it are changed."""
 
@@ -84,7 +84,7 @@ class Chosen:
     test: Condition
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Derivation:
     """A slice or construct: of each version (or derived network) that the query gives.
 
@@ -102,7 +102,7 @@ class Derivation:
     span: Span = field(compare=False, default=NOWHERE)
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class ConfigFile:
     """What settings are put over. `stored`: it came out of a version, so that nobody wrote it here.
 
@@ -115,7 +115,7 @@ class ConfigFile:
     stored: bool = False
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Rows:
     """The rows that a query gives are the values."""
 
@@ -124,7 +124,7 @@ class Rows:
     span: Span = field(compare=False, default=NOWHERE)
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Automatic:
     """The usual values of a key, or so many of them; `per_node`: for every node by itself."""
 
@@ -132,7 +132,7 @@ class Automatic:
     per_node: bool = False
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Varied:
     """Keys of the configuration that take their values together. `text`: as it was written."""
 
@@ -156,7 +156,7 @@ class Varied:
         return self.when is None or truth(self.when, value) is True
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Sampling:
     """How points are picked: "grid", "random" or "tpe"."""
 
@@ -168,7 +168,7 @@ class Sampling:
     direction: str | None = None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Workers:
     """Where trials run: "local" or "ray"."""
 
@@ -179,7 +179,7 @@ class Workers:
     gpus: float = 0
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Ranked:
     """What the results are ordered by: a metric, a key of the configuration, or a figure."""
 
@@ -190,7 +190,7 @@ class Ranked:
     nulls_first: bool = False
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Evaluation:
     """Trials: of each network that the query gives, with each configuration."""
 
@@ -212,7 +212,7 @@ class Evaluation:
     span: Span = field(compare=False, default=NOWHERE)
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Bound:
     """A query and what has to be derived before it can be asked, in that order.
 

@@ -7,6 +7,7 @@ from dataclasses import is_dataclass, replace
 from functools import partial
 from typing import Any
 
+from dlv.dataclass import FIELD_NAMES
 from dlv.dql.bind import conditions, constants, derivations, sources, values
 from dlv.dql.bind.binder import Binder, Fault, Notes, Parse, ReadConfig, Reported, refuse
 from dlv.dql.bind.bound import Bound, Evaluation
@@ -28,7 +29,6 @@ from dlv.metadata.select.relations import (
     Source,
     Value,
 )
-from dlv.metadata.select.tree_parts import FIELD_NAMES
 
 
 def resolve(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from dlv.dataclass import FIELD_NAMES
 from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.things import VERSION, Result, Variable
 from dlv.dql.words import ast
 from dlv.errors import nearest
 from dlv.metadata.select.relations import COLUMNS, MANY, Source
-from dlv.metadata.select.tree_parts import FIELD_NAMES
 
 
 def variable(binder: Binder, path: ast.Path) -> Variable:

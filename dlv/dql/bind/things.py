@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from dlv.dataclass import dataclass
 from dlv.dql.words import ast
 from dlv.metadata.select.relations import Constant, Nodes, Query, Value
-from dlv.metadata.select.tree_parts import part
 
 NUMBER, TEXT, BOOLEAN, TIME = "number", "text", "boolean", "time"
 LIST, NULL, ANY, VERSION = "list", "null", "any", "version"
@@ -27,7 +27,7 @@ WORDS = {
 }
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Variable:
     """Something that ranges over versions. `unique`: its name among all of the statement.
 
@@ -39,14 +39,14 @@ class Variable:
     derived: bool = False
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Whole:
     """A version itself."""
 
     variable: Variable
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Scalar:
     """One value. `key`: of a hyperparameter, whose kind is looked up where it matters.
 
@@ -63,7 +63,7 @@ class Scalar:
         return isinstance(self.value, Constant)
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Several:
     """An attribute with several values: `tag`, `parents`."""
 
@@ -71,12 +71,12 @@ class Several:
     name: str
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class NodeSet:
     nodes: Nodes
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class NodeAttribute:
     """An attribute of each node of a set. `kinds`: what it may hold."""
 
@@ -85,7 +85,7 @@ class NodeAttribute:
     kinds: frozenset[str]
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Selected:
     """`m["x"]`: nodes or a metric, which its use decides."""
 
@@ -117,7 +117,7 @@ EXAMPLES = {
 }
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Result:
     """A query inside another one, and what its columns hold.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import field
 from typing import TypeAlias
 
-from dlv.metadata.select.tree_parts import part
+from dlv.dataclass import dataclass
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Span:
     """Offsets in the text, from `start` up to but without `end`."""
 
@@ -19,21 +19,21 @@ class Span:
 NOWHERE = Span(0, 0)
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Part:
     """Anything in a query. Where it stands does not make it another one."""
 
     span: Span = field(compare=False, kw_only=True, default=NOWHERE)
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Attribute(Part):
     """`.name`"""
 
     name: str
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Method(Part):
     """`.at(100)`"""
 
@@ -41,7 +41,7 @@ class Method(Part):
     args: tuple[Argument, ...]
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Selector(Part):
     """`["conv*"]`: nodes by name, or a metric; `[re"^conv"]`, a regular expression."""
 
@@ -49,14 +49,14 @@ class Selector(Part):
     regular: bool = False
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class TypeSelector(Part):
     """`[CONV(kernel=3)]`: nodes by what they are."""
 
     template: Template
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Index(Part):
     """`[0]`: one of a set, in topological order."""
 
@@ -66,7 +66,7 @@ class Index(Part):
 Trailer: TypeAlias = Attribute | Method | Selector | TypeSelector | Index
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Path(Part):
     """`m`, `m.lr`, `m["conv*"].next`."""
 
@@ -74,34 +74,34 @@ class Path(Part):
     trailers: tuple[Trailer, ...] = ()
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Number(Part):
     value: int | float
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Text(Part):
     value: str
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Boolean(Part):
     value: bool
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Null(Part):
     pass
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Parameter(Part):
     """`$lr`, bound from outside."""
 
     name: str
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Stretch(Part):
     """`1..8`, `0..64:16`: both ends are included."""
 
@@ -110,26 +110,26 @@ class Stretch(Part):
     step: int | float | None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Listing(Part):
     """`[1, 2, 4..8]`"""
 
     items: tuple[Expression | Stretch, ...]
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Group(Part):
     """`(1, 2)`: values that belong together, or what may stand behind `in`."""
 
     items: tuple[Expression, ...]
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Star(Part):
     """`*` in `select *` and `count(*)`."""
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Argument(Part):
     """`value`, `name = value`, `value desc`."""
 
@@ -138,7 +138,7 @@ class Argument(Part):
     direction: str | None = None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Call(Part):
     """`count(*)`, `range(1, 8)`, `top(5, m["loss"])`."""
 
@@ -146,7 +146,7 @@ class Call(Part):
     args: tuple[Argument, ...]
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Template(Part):
     """`POOL("MAX")`: a pattern of nodes, or how to make one. `called`: parentheses stood there."""
 
@@ -155,7 +155,7 @@ class Template(Part):
     called: bool
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Binary(Part):
     """Arithmetic: + - * / %"""
 
@@ -164,17 +164,17 @@ class Binary(Part):
     right: Expression
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class And(Part):
     parts: tuple[Expression, ...]
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Or(Part):
     parts: tuple[Expression, ...]
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Unary(Part):
     """`-x`, `not x`"""
 
@@ -182,7 +182,7 @@ class Unary(Part):
     operand: Expression
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Compare(Part):
     """= != < <= > >="""
 
@@ -191,7 +191,7 @@ class Compare(Part):
     right: Expression
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Test(Part):
     """A condition on one value that `not` may stand in the middle of."""
 
@@ -199,7 +199,7 @@ class Test(Part):
     negated: bool
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Like(Test):
     """`like`, and `ilike` if `folded`."""
 
@@ -208,17 +208,17 @@ class Like(Test):
     escape: str | None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Matches(Test):
     pattern: str
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class In(Test):
     within: Listing | Group | Query | Saved | Parameter
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Between(Test):
     low: Expression
     high: Expression
@@ -232,12 +232,12 @@ class IsNan(Test):
     """`is nan`"""
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Has(Test):
     templates: tuple[Template, ...]
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Quantified(Part):
     """`every m["conv*"].out > 3`: any, every or no."""
 
@@ -245,7 +245,7 @@ class Quantified(Part):
     test: Expression
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Lineage(Part):
     """`a derived_from b within 3`"""
 
@@ -255,7 +255,7 @@ class Lineage(Part):
     within: int | None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Exists(Part):
     tested: Path | Query
 
@@ -270,14 +270,14 @@ Expression: TypeAlias = (
 # Clauses
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Saved(Part):
     """`"good"`: a query by its name."""
 
     name: str
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Source(Part):
     """One thing of `from`: a variable over a query, or over all versions where there is none."""
 
@@ -285,20 +285,20 @@ class Source(Part):
     query: Query | Saved | None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Item(Part):
     value: Expression | Star
     name: str | None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Order(Part):
     value: Expression
     descending: bool
     nulls_first: bool | None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Action(Part):
     """`path = value`, `path in domain`, or `path` alone."""
 
@@ -310,7 +310,7 @@ class Action(Part):
 Domain: TypeAlias = Listing | Call | Stretch | Saved | Parameter  # and Query
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Dimension(Part):
     """What is varied: one path, or several `linked` ones, over a domain or `auto`."""
 
@@ -321,7 +321,7 @@ class Dimension(Part):
     when: Expression | None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Select(Part):
     items: tuple[Item, ...]
     distinct: bool = False
@@ -331,7 +331,7 @@ class Select(Part):
     having: Expression | None = None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Derived(Part):
     """A query that makes networks. `one_per_match`: one for every match; None: not said."""
 
@@ -351,7 +351,7 @@ class Construct(Derived):
     """Networks changed."""
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Evaluate(Part):
     name: str
     sources: tuple[Source, ...]
@@ -365,7 +365,7 @@ class Evaluate(Part):
     into: str | None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class SetOperation(Part):
     """union, union all, intersect, except."""
 
@@ -374,7 +374,7 @@ class SetOperation(Part):
     right: Body
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Query(Part):
     body: Body
     order_by: tuple[Order, ...] = ()
@@ -385,13 +385,13 @@ class Query(Part):
 Body: TypeAlias = Select | Slice | Construct | Evaluate | SetOperation | Query
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Define(Part):
     name: str
     query: Query
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Explain(Part):
     query: Query
     analyze: bool

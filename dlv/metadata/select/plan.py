@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from math import isnan
 from typing import Any
 
-from dlv.dataclass import dataclass
+from dlv.dataclass import FIELD_NAMES, dataclass
 from dlv.metadata.nan import NAN
 from dlv.metadata.select import relations as r
 from dlv.metadata.select.costs import Plan, Share, Totals, plans, shares, totals
@@ -16,7 +16,6 @@ from dlv.metadata.select.functions import pieces_of_like
 from dlv.metadata.select.nodes import divided
 from dlv.metadata.select.relations import Nodes
 from dlv.metadata.select.scope import Range, Statement, joined
-from dlv.metadata.select.tree_parts import FIELD_NAMES
 from dlv.metadata.select.values import evaluated, known_series
 from dlv.network.selector import Fixed
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
-from dlv.metadata.select.tree_parts import FIELD_NAMES, part
+from dlv.dataclass import FIELD_NAMES, dataclass
 from dlv.network.patterns import Pattern
 from dlv.network.selector import Selector
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Named:
     """Nodes whose name fits; where a network has none, those whose alias fits.
 
@@ -27,7 +27,7 @@ class Named:
     captured: tuple[tuple[int, str], ...] | None = None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Fitting:
     """Nodes that fit one of these patterns."""
 
@@ -37,7 +37,7 @@ class Fitting:
 Nodal: TypeAlias = Named | Fitting
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Hop:
     """To the nodes behind or before; `raw`: plumbing counts as nodes too."""
 
@@ -45,7 +45,7 @@ class Hop:
     raw: bool = False
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Pick:
     """One of them, in topological order; a negative one counts from the end."""
 
@@ -55,7 +55,7 @@ class Pick:
 Step: TypeAlias = Hop | Nodal | Pick  # Nodal: those of them that fit
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Nodes:
     """A set of nodes of the network of a version; empty if it has none."""
 
@@ -70,14 +70,14 @@ Listing: TypeAlias = tuple["Scalar | Listing", ...]
 # Values
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Constant:
     """A list stands only beside attributes of nodes and hyperparameters, for = and !=."""
 
     value: Scalar | Listing
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Column:
     """A built-in attribute: one of COLUMNS, with the kind of its value."""
 
@@ -105,13 +105,13 @@ COLUMNS = {
 MANY = {"tag": "text", "parents": "text"}
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Hyperparameter:
     variable: str
     key: str
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Metric:
     """A figure of a series: last, min, max, last_step, min_step, max_step or n.
 
@@ -123,7 +123,7 @@ class Metric:
     figure: str
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class MetricAt:
     """The value at a step; null if there is no point at just that step."""
 
@@ -132,12 +132,12 @@ class MetricAt:
     step: int
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class NodeCount:
     nodes: Nodes
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class NodeValue:
     """Inside the test of AnyNode or EveryNode: an attribute of the node at hand.
 
@@ -147,26 +147,26 @@ class NodeValue:
     attribute: str
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class ManyValue:
     """Inside the test of AnyOf: the value at hand."""
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Setting:
     """A key of a trial's configuration, in the `when` of what is varied."""
 
     key: tuple[str, ...]
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Whole:
     """A version itself, as a column, in `count(m)`, `group by m` or on the left of `in (query)`."""
 
     variable: str
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Listed:
     """For output alone: the values of one of MANY, or the names of nodes, as a list."""
 
@@ -174,7 +174,7 @@ class Listed:
     variable: str
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Arithmetic:
     """+ - * / % as of floats: of NaN, or of infinities that cancel out, it is NaN.
 
@@ -186,17 +186,17 @@ class Arithmetic:
     right: Value
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Negative:
     value: Value
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Coalesce:
     values: tuple[Value, ...]
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Aggregate:
     """count sum avg min max stddev median; `count(*)` has no value."""
 
@@ -204,7 +204,7 @@ class Aggregate:
     value: Value | None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Output:
     """A column of what a set operation gives, by its place: in its `order by`."""
 
@@ -219,27 +219,27 @@ Value: TypeAlias = (
 # Conditions, with the three truth values of SQL
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Truth:
     value: bool | None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class All:
     parts: tuple[Condition, ...]
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Either:
     parts: tuple[Condition, ...]
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Not:
     part: Condition
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Compare:
     """= != < <= > >=
 
@@ -252,7 +252,7 @@ class Compare:
     right: Value
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Like:
     """% any run, _ one character. `folded`: upper and lower case are one. Null if no text."""
 
@@ -262,19 +262,19 @@ class Like:
     escape: str | None = None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Matches:
     value: Value
     selector: Selector
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class OneOf:
     value: Value
     options: tuple[Constant, ...]
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Within:
     """Among the values of the one column of a query, which are versions if this is a Whole."""
 
@@ -282,19 +282,19 @@ class Within:
     query: Query
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class IsNull:
     value: Value
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class IsNan:
     """True or false: null is not NaN."""
 
     value: Value
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Same:
     """Two variables stand for the same version."""
 
@@ -302,7 +302,7 @@ class Same:
     right: str
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Is:
     """A version is one of these, by the full hash."""
 
@@ -310,7 +310,7 @@ class Is:
     ids: tuple[str, ...]
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Related:
     """Lineage: left is derived_from, ancestor_of, child_of, parent_of or sibling_of right.
 
@@ -323,19 +323,19 @@ class Related:
     within: int | None = None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Fixed:
     """A version named outright, by the full hash."""
 
     id: str
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Exists:
     query: Query
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class AnyNode:
     """Some node fulfils the test; without a test: there is one. Never null."""
 
@@ -343,7 +343,7 @@ class AnyNode:
     test: Condition | None = None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class EveryNode:
     """There are nodes, and all of them fulfil the test. Never null."""
 
@@ -351,14 +351,14 @@ class EveryNode:
     test: Condition
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Fits:
     """Inside the test of AnyNode or EveryNode: the node at hand fits one of the patterns."""
 
     patterns: tuple[Pattern, ...]
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class AnyOf:
     """Some value of an attribute of MANY fulfils the test; `parents` are ids. Never null."""
 
@@ -375,14 +375,14 @@ Condition: TypeAlias = (
 # Queries
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Derived:
     """Networks that slice or construct made, put into the catalogue's temporary tables."""
 
     batch: int
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Source:
     """What a variable stands for: any version, the versions of a query, derived networks."""
 
@@ -390,7 +390,7 @@ class Source:
     rows_from: Query | Derived | None = None
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Item:
     """A column: its title, and what stands in it."""
 
@@ -398,14 +398,14 @@ class Item:
     value: Value
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Order:
     value: Value
     descending: bool = False
     nulls_first: bool = False
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Select:
     items: tuple[Item, ...]
     sources: tuple[Source, ...]
@@ -415,7 +415,7 @@ class Select:
     distinct: bool = False
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Combined:
     """union, union all, intersect, except"""
 
@@ -424,7 +424,7 @@ class Combined:
     right: Body
 
 
-@part(frozen=True)
+@dataclass(frozen=True)
 class Query:
     """Without `order`: the newest first, groups by what they are grouped by."""
 
