@@ -74,7 +74,7 @@ def _completed(cls: type, frozen: bool, eq: bool) -> type:
 def _init(cls: type, fields: tuple[Field[Any], ...], frozen: bool) -> Callable[..., None]:
     """Return `__init__`, which is called too often to be anything but compiled."""
     names: dict[str, Any] = {"SET": object.__setattr__, "NEW": _Factory()}
-    parameters, keywords, lines = ["self"], [], []
+    parameters, keywords, lines = ["self"], list[str](), list[str]()
     for field in fields:
         name, value = field.name, field.name
         if field.default is not MISSING:

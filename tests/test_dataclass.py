@@ -21,7 +21,7 @@ BODY = {
     "    c: int = field(default=3, hash=False)\n    d: int = field(default=4, init=False)\n"
     "    e: dict[str, int] = field(default_factory=dict, init=False)",
     "keyword only": "at: int = field(compare=False, kw_only=True, default=0)\n"
-    "    seed: int = field(kw_only=True)\n    a: int\n    b: int = 2",
+    "    seed: int = field(kw_only=True, default=3)\n    a: int\n    b: int = 2",
     "class variable": "kind: ClassVar[str] = 'k'\n    a: int = 1",
     "post init": "a: int\n\n    def __post_init__(self):\n        self.b = object.__setattr__",
     "written": "a: int\n\n    def __repr__(self):\n        return 'written'\n\n"
