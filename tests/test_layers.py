@@ -29,6 +29,8 @@ EXCEPTIONS = {
     ("canonical", "errors"): "bad JSON is an error for the user",
     ("own_code", "errors"): "the user's code fails with a message",
     ("config", "errors"): "a wrong value is an error for the user",
+    ("kinds", "dataclass"): "records",
+    ("config", "dataclass"): "records",
     ("config", "disk"): "settings are a file, written under its lock",
     ("terminal", "disk"): "the pager is a process that ends with dlv",
     ("api", "runs"): "a run is part of the Python API, in a file of its own",

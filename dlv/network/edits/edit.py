@@ -83,7 +83,8 @@ class Editor:
         ports = wiring.data_ports(target)
         if source is not None:
             wanted = self._producer(source)
-            ports = [p for p in ports if p[0] == wanted or self._from(p) == wanted]
+            direct = [p for p in ports if p[0] == wanted]
+            ports = direct or [p for p in ports if self._from(p) == wanted]
             if not ports:
                 raise UsageError(f"`{target.name}` reads nothing from `{source}`")
         if not ports:

@@ -171,6 +171,19 @@ class TestInsertBefore:
         with pytest.raises(UsageError, match="reads nothing from `fc`"):
             editing.insert_before(load("resnet"), "a.add", RELU, source="fc")
 
+    def test_one_of_them_comes_through_plumbing(self) -> None:
+        """The name of a layer means its own output rather than what a reshape made of it."""
+        size = {"kind": "view", "size": ["B", 4, 6, 6]}
+        nodes = [
+            {"name": "e", "op": "ACT", "variant": "TANH", "inputs": [["x", 0]]},
+            {"name": "view", "op": "RESHAPE", "inputs": [["e", 0]], "attrs": size},
+            {"name": "sum", "op": "ADD", "inputs": [["e", 0], ["view", 0]]},
+        ]
+        inputs = [{"name": "x", "shape": ["B", 4, 6, 6]}]
+        net = read({"dlv_network": 1, "inputs": inputs, "nodes": nodes, "outputs": [["sum", 0]]})[0]
+        made, _ = editing.insert_before(net, "sum", template("RELU", "r"), source="e")
+        assert (_reads(made, "sum"), _reads(made, "view")) == (["r", "view"], ["e"])
+
     def test_states_are_no_data(self, load: Load) -> None:
         made, _ = editing.insert_before(load("lstm"), "lstm", template("DROPOUT", "drop"))
         assert _reads(made, "lstm") == ["drop", "zeros", "zeros"]
