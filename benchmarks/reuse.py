@@ -33,7 +33,7 @@ from dlv.network.edits import reuse
 from dlv.network.edits.edit import Editor
 from dlv.network.edits.reuse import Plan
 from dlv.network.graph import Network
-from dlv.network.templates import template
+from dlv.network.patterns import template
 from dlv.network.torch.module import build
 from dlv.training.checkpoints import Checkpoint
 from dlv.training.config import resolve

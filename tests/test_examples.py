@@ -129,11 +129,13 @@ def test_training_is_repeatable(tmp_path: Path) -> None:
     written: list[dict[str, bytes]] = []
     for name in ("first", "second"):
         folder = tmp_path / name
-        shutil.copytree(DIGITS, folder)
+        shutil.copytree(DIGITS, folder, ignore=shutil.ignore_patterns("__pycache__"))
         for run in ("head", "reseed"):
             for path in (*(folder / run).glob("step-*"), *(folder / run).glob("log.*")):
                 path.unlink()
-            subprocess.run([sys.executable, "train.py", run], cwd=folder, check=True, timeout=300)
+            subprocess.run(
+                [sys.executable, "-B", "train.py", run], cwd=folder, check=True, timeout=300
+            )
         files = sorted(p for p in folder.rglob("*") if p.is_file())
         written.append({p.relative_to(folder).as_posix(): p.read_bytes() for p in files})
     assert written[0] == written[1]

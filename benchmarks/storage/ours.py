@@ -16,8 +16,8 @@ from dlv.kinds import Piece
 from dlv.pas import encode as coding
 from dlv.pas.coders import small
 from dlv.pas.coders.codecs import codec_of
+from dlv.pas.coders.small import find_predictors
 from dlv.pas.deltas.difference import WordDelta
-from dlv.pas.deltas.search import find_predictors
 from dlv.pas.encode import (
     Encoded,
     Part,

@@ -29,8 +29,8 @@ from dlv.network.edits.reuse import DROPPED, Plan, Side
 from dlv.network.edits.slicing import slice as cut
 from dlv.network.graph import Network
 from dlv.network.inference import Tensors
+from dlv.network.patterns import Template, template
 from dlv.network.selector import SelectorFault, filled
-from dlv.network.templates import Template, template
 from dlv.network.verify import Problem, verify
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore

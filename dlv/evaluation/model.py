@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 
 import dlv.repository.revisions as revisions
 import dlv.weights.arrays as arrays
-import dlv.weights.inventory as inventory
+import dlv.weights.snapshots as snapshots
 from dlv.dataclass import dataclass
 from dlv.dtypes import tensor_bytes
 from dlv.errors import NotFound, UsageError, nearest
@@ -63,7 +63,7 @@ class Model:
             )
         store = MatrixStore.of(repository)
         network = stored_network(store, manifest.network.id)
-        held = {matrix.name: matrix for matrix in inventory.matrices(manifest, index)}
+        held = {matrix.name: matrix for matrix in snapshots.matrices(manifest, index)}
         tensors = {name: (each.dtype, each.shape) for name, each in held.items()}
         _check_nodes(network, until, version.label)
         steps = program(network, tensors, until=[_name(network, each) for each in until])

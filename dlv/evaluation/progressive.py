@@ -28,9 +28,8 @@ from dlv.network.forward import Forward
 from dlv.network.graph import Network
 from dlv.network.ops.op import NoRule, op_of
 from dlv.network.program import Program
-from dlv.network.suffix.fits import misfits
 from dlv.network.suffix.radius import Read, SuffixBalls
-from dlv.network.suffix.record import Suffix, suffix_from_json
+from dlv.network.suffix.record import Suffix, misfits, suffix_from_json
 from dlv.weights.bounds import KIND, NoRecord, Record
 from dlv.weights.store import MatrixStore
 

@@ -8,7 +8,6 @@ from functools import cached_property
 
 import dlv.network.edits.reuse as reuse
 import dlv.versions.derive as derive
-import dlv.weights.inventory as inventory
 import dlv.weights.snapshots as snapshots
 from dlv.adapters.checkpoint import Tensor
 from dlv.dataclass import dataclass
@@ -76,7 +75,7 @@ def _tensors(manifest: Manifest, snapshot: int | None, store: MatrixStore) -> li
     if index is None:
         return []
     wanted = [
-        place for place, entry in enumerate(manifest.tensors) if entry.role in inventory.MODEL_ROLES
+        place for place, entry in enumerate(manifest.tensors) if entry.role in snapshots.MODEL_ROLES
     ]
     return snapshots.tensors_of(manifest, manifest.snapshots[index], wanted, store.matrix)
 

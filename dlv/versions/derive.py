@@ -15,7 +15,7 @@ from dlv.canonical import hash_bytes
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import Damaged, UsageError
 from dlv.kinds import Array, Raw
-from dlv.network.edits.overlap import Run
+from dlv.network.edits.axes import Run
 from dlv.network.edits.reuse import COPY, OVERLAP, Plan, Reuse
 
 

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 import dlv.repository.revisions as revisions
-import dlv.weights.inventory as inventory
+import dlv.weights.snapshots as inventory
 from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError, UsageError
 from dlv.events.formats import series as frozen_series
@@ -22,8 +22,8 @@ from dlv.network.summary import Summary
 from dlv.objects.manifest import Manifest, Snapshot
 from dlv.repository.handle import Repository
 from dlv.versions.history import Parent, parents_of
-from dlv.weights.inventory import Matrix
 from dlv.weights.reading.approximation import Bounds, NoBounds, Reading
+from dlv.weights.snapshots import Matrix
 from dlv.weights.store import MOST_POINTS, MatrixStore, stored_network, stored_series
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import dlv.repository.revisions as revisions
 import dlv.versions.derive as derive
 import dlv.versions.history as history
-import dlv.weights.inventory as inventory
 import dlv.weights.reading.interval_statistics as interval_statistics
+import dlv.weights.snapshots as snapshots
 import dlv.weights.statistics as weight_statistics
 from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
@@ -28,9 +28,9 @@ from dlv.objects.manifest import FileEntry, Manifest
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
 from dlv.versions.history import Relation
-from dlv.weights.inventory import MODEL_ROLES, Matrix
 from dlv.weights.reading.approximation import Bounds, NoBounds, Reading
 from dlv.weights.reading.interval_statistics import DifferenceBounds
+from dlv.weights.snapshots import MODEL_ROLES, Matrix
 from dlv.weights.statistics import Difference
 from dlv.weights.store import MatrixStore, stored_network
 
@@ -171,7 +171,7 @@ def _side(repository: Repository, store: MatrixStore, text: str, notes: list[str
         manifest,
         step,
         None if reference is None else stored_network(store, reference.id),
-        inventory.matrices(manifest, None if row is None else row.index),
+        snapshots.matrices(manifest, None if row is None else row.index),
         found.version.label + ("" if step is None else f"/{step}"),
     )
 
@@ -271,12 +271,12 @@ def _pairs(
     base: Side, side: Side, structure: Comparison | None
 ) -> list[tuple[Matrix | None, Matrix | None]]:
     if structure is None:
-        return inventory.pair(base.matrices, side.matrices)
+        return snapshots.pair(base.matrices, side.matrices)
     removed, added = (
         {name for layer in layers for name in layer.node.params.values()}
         for layers in (structure.removed, structure.added)
     )
-    return inventory.pair(base.matrices, side.matrices, structure.slots(), removed & added)
+    return snapshots.pair(base.matrices, side.matrices, structure.slots(), removed & added)
 
 
 def _turn(structure: Comparison | None, old: Matrix | None, new: Matrix | None) -> Turn | None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 
 import dlv.repository.revisions as revisions
-import dlv.weights.inventory as inventory
 import dlv.weights.rounding as rounding
 import dlv.weights.snapshots as snapshots
 from dlv.adapters.checkpoint import Tensor
@@ -159,7 +158,7 @@ class _Conversion:
     def size(self, indexes: Sequence[int]) -> int:
         """Bytes that will be read."""
         distinct = {
-            m.hash: m.nbytes or 0 for i in indexes for m in inventory.matrices(self._manifest, i)
+            m.hash: m.nbytes or 0 for i in indexes for m in snapshots.matrices(self._manifest, i)
         }
         return sum(distinct.values())
 
@@ -271,7 +270,7 @@ def _result(
     raw = sum(
         matrix.nbytes or 0
         for index in range(len(manifest.snapshots))
-        for matrix in inventory.matrices(manifest, index)
+        for matrix in snapshots.matrices(manifest, index)
         if matrix.tied is None
     )
     return SchemeChild(

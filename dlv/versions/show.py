@@ -9,7 +9,7 @@ import numpy as np
 
 import dlv.repository.revisions as revisions
 import dlv.weights.arrays as arrays
-import dlv.weights.inventory as inventory
+import dlv.weights.snapshots as inventory
 from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.metadata import matrices, metrics, networks, versions
@@ -22,7 +22,7 @@ from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository, read_object
 from dlv.repository.revisions import Reference
 from dlv.versions.history import Parent, parents_of
-from dlv.weights.inventory import Matrix
+from dlv.weights.snapshots import Matrix
 from dlv.weights.store import MatrixStore
 
 SHOWN_VALUES = 6  # of each axis, in the excerpt of a matrix

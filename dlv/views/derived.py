@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import dlv.views.differences as differences
-import dlv.weights.inventory as inventory
+import dlv.weights.snapshots as snapshots
 from dlv.metadata import versions
 from dlv.network import json_form
 from dlv.network.drawing import draw
@@ -155,7 +155,7 @@ def _against_source(
     if manifest.network is None:
         return None
     network = stored_network(store, manifest.network.id)
-    matrices = inventory.matrices(manifest, None)
+    matrices = snapshots.matrices(manifest, None)
     old = Side(version, manifest, None, network, matrices, version.label)
     new = Side(version, manifest, None, model.network, matrices, model.committed or networks.name)
     compared = comparison.compare(

@@ -23,7 +23,7 @@ from dlv.views.values import (
     setting,
     shape,
 )
-from dlv.weights.inventory import Matrix
+from dlv.weights.snapshots import Matrix
 
 if TYPE_CHECKING:
     from dlv.evaluation.activations import Activations, Figures

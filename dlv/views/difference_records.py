@@ -13,7 +13,7 @@ from dlv.terminal.table import Cell, Column, Number, Table
 from dlv.versions.diff import ABSENT, Diff, MatrixPair, Row
 from dlv.views.differences import delta, kind_of, structure_rows
 from dlv.views.values import count_cell, interval_cell, setting, shape
-from dlv.weights.inventory import Matrix
+from dlv.weights.snapshots import Matrix
 
 if TYPE_CHECKING:
     from dlv.weights.reading.interval_statistics import DifferenceBounds

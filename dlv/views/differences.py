@@ -38,7 +38,7 @@ from dlv.views.values import (
     setting,
     shape,
 )
-from dlv.weights.inventory import Matrix
+from dlv.weights.snapshots import Matrix
 
 # Layers: rows of all versions, one column a version
 

@@ -17,6 +17,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import dlv.disk.ignore as ignore
+import dlv.network.patterns as patterns
 import dlv.objects.fact as fact_format
 import dlv.objects.manifest as manifest_format
 import dlv.weights.bounds as bounds
@@ -27,7 +28,7 @@ from dlv.dql.words import parser
 from dlv.errors import DlvError
 from dlv.events.formats import series as series_format
 from dlv.events.logs import migrate
-from dlv.network import json_form, selector, templates
+from dlv.network import json_form, selector
 from dlv.network.graph import Network
 from dlv.pas import footer
 from dlv.pas.coders import codecs
@@ -336,7 +337,7 @@ TARGETS: dict[str, Target] = {
     ),
     "template": Target(
         lambda: [b'POOL("MAX")', b"CONV(kernel=3, stride=[1, 2]) | RELU", b"FULL(out=10)"],
-        _text(templates.parse),
+        _text(patterns.parse),
     ),
     "name": Target(lambda: [b"lenet", b"a.b_c+d-1"], _text(_name)),
     "settings": Target(

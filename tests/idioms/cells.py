@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 import torch as untyped_torch
 
+import dlv.network.patterns as patterns
 from dlv.adapters import network_json
 from dlv.adapters.aten import live, pt2
 from dlv.adapters.aten.live import quiet
 from dlv.adapters.checkpoint import Tensor
 from dlv.errors import DlvError
-from dlv.network import json_form, templates
+from dlv.network import json_form
 from dlv.network.edits import edit as editing
 from dlv.network.edits import instructions as instructing
 from dlv.network.edits import reuse, slicing
@@ -548,7 +549,7 @@ class Trial:
 
 
 def _dropout_behind(node: str) -> Callable[[editing.Editor], Any]:
-    return lambda editor: editor.insert(node, templates.parse("DROPOUT(p=0.5)"))
+    return lambda editor: editor.insert(node, patterns.parse("DROPOUT(p=0.5)"))
 
 
 def _in_memory(tensor: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from dlv.network.edits import reuse
 from dlv.network.edits.slicing import slice as cut
 from dlv.network.graph import Network, Port
 from dlv.network.likeness.comparison import compare
-from dlv.network.templates import template
+from dlv.network.patterns import template
 
 torch: Any = pytest.importorskip("torch", reason="torch runs the networks: dlv[torch]")
 torch_module: Any = pytest.importorskip("dlv.network.torch.module")

@@ -10,7 +10,7 @@ from dlv.errors import UsageError
 from dlv.network.edits import edit as editing
 from dlv.network.edits.slicing import slice as cut
 from dlv.network.graph import Input, Network, Node, Port
-from dlv.network.templates import template
+from dlv.network.patterns import template
 
 
 def _call(name: str, op: str, inputs: tuple[Port, ...], *more: Any) -> Node:

@@ -11,7 +11,7 @@ from dlv.errors import UsageError
 from dlv.network.graph import Network
 from dlv.network.inference import attribute_faults
 from dlv.network.json_form import read
-from dlv.network.templates import Habits, Template, build, parse, template
+from dlv.network.patterns import Habits, Template, build, parse, template
 from dlv.network.vocabulary import OPS
 
 MAP = ("B", 8, 16, 16)

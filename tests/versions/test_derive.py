@@ -19,14 +19,14 @@ from dlv.adapters.checkpoint import Tensor
 from dlv.canonical import hash_bytes
 from dlv.errors import Damaged, UsageError
 from dlv.network.edits import reuse
+from dlv.network.edits.axes import Run
 from dlv.network.edits.edit import Editor
-from dlv.network.edits.overlap import Run
 from dlv.network.edits.reuse import Plan, Reuse
 from dlv.network.graph import Network
 from dlv.network.inference import input_shapes, node_shapes
 from dlv.network.json_form import read
 from dlv.network.ops.op import op_of
-from dlv.network.templates import template
+from dlv.network.patterns import template
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 Action = Callable[[Editor], object]

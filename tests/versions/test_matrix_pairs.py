@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dlv.versions.diff import MatrixPair, compared
-from dlv.weights.inventory import Matrix
+from dlv.weights.snapshots import Matrix
 from dlv.weights.store import MatrixStore
 from dlv.weights.writer import WeightWriter
 from tests.memory_index import MemoryIndex

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dlv.errors import NotFound
 from dlv.objects.manifest import Manifest, Snapshot, TensorEntry
-from dlv.weights.inventory import Matrix, find, matrices, pair
+from dlv.weights.snapshots import Matrix, find, matrices, pair
 
 
 def _matrix(name: str, digest: str = "") -> Matrix:

@@ -20,8 +20,8 @@ from dlv.dataclass import dataclass
 from dlv.errors import DlvError, UsageError
 from dlv.kinds import Array
 from dlv.network.agreement import another, differing, distance, tolerance, too_long
-from dlv.network.effects import draws
 from dlv.network.graph import Network
+from dlv.network.program import draws
 from dlv.network.torch.module import build
 from dlv.network.torch.types import dtype_of, torch
 

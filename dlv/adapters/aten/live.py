@@ -34,7 +34,7 @@ from dlv.adapters.aten.views import DROPOUTS
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.dataclass import dataclass
 from dlv.errors import DlvError, UsageError, require
-from dlv.network.effects import draws
+from dlv.network.program import draws
 
 
 @contextlib.contextmanager

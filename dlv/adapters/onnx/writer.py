@@ -29,11 +29,11 @@ from dlv.adapters.onnx.rules import (
 from dlv.adapters.protobuf import MOST_BYTES, MessageWriter
 from dlv.canonical import VERSION
 from dlv.errors import DlvError, UsageError, nearest
-from dlv.network.effects import refuse_effects
 from dlv.network.graph import Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
 from dlv.network.ops.op import Shapes, op_of
 from dlv.network.order import FreeNames
+from dlv.network.program import refuse_effects
 from dlv.network.sizes import Shape, ShapeError, fits, text
 
 WRITERS: dict[str, Writer] = {

@@ -10,9 +10,8 @@ from dlv.dataclass import dataclass
 from dlv.errors import DlvError
 from dlv.metadata import bounds as bounds_rows
 from dlv.metadata.database import Database
-from dlv.network.suffix.fits import misfits
 from dlv.network.suffix.metric import faults
-from dlv.network.suffix.record import suffix_from_json
+from dlv.network.suffix.record import misfits, suffix_from_json
 from dlv.objects.manifest import Manifest
 from dlv.weights.bounds import KIND, NodeNorms, Record, decode, hashes_of
 from dlv.weights.store import MatrixStore, stored_network

@@ -21,9 +21,8 @@ from dlv.errors import UsageError, nearest
 from dlv.metadata.select.relations import All, AnyNode, Condition, Either, Named, Nodes, Not
 from dlv.network.fields import Kind
 from dlv.network.ops.op import Attribute, Default
-from dlv.network.patterns import AttributeTest, Pattern
+from dlv.network.patterns import AttributeTest, Pattern, template
 from dlv.network.selector import Selector
-from dlv.network.templates import template
 from dlv.network.vocabulary import OPS, attributes
 
 # The attributes that queries may ask of nodes, by the operations that have them

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.kinds import Array, Floats, Places
-from dlv.network.bounds.ball import UP, Ball, BallRun, Norms, Reference, l2
-from dlv.network.bounds.forms import Form, least_of
+from dlv.network.bounds.ball import UP, Ball, BallRun, Form, Norms, Reference, l2, least_of
 from dlv.network.bounds.interval import Balls, certain
 from dlv.network.forward import sizes_of
 from dlv.network.graph import Port

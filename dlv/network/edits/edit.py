@@ -18,8 +18,8 @@ from dlv.network.fields import FieldError
 from dlv.network.graph import Network, Node, Port
 from dlv.network.inference import Tensors, attribute_faults, enough
 from dlv.network.ops.op import op_of
+from dlv.network.patterns import Habits, Template, build
 from dlv.network.sizes import ShapeError
-from dlv.network.templates import Habits, Template, build
 from dlv.network.vocabulary import OPS
 
 Templates = Template | Sequence[Template]

@@ -14,8 +14,8 @@ from dlv.network.graph import Network, Node
 from dlv.network.inference import attribute_faults, enough, input_shapes, node_shapes
 from dlv.network.ops.op import op_of
 from dlv.network.order import reached
+from dlv.network.patterns import Habits, Template, build
 from dlv.network.sizes import Shape, ShapeError
-from dlv.network.templates import Habits, Template, build
 from dlv.network.verify import Problem, verify
 from dlv.network.vocabulary import OPS, attributes, complete, slots
 

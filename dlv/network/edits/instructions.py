@@ -13,7 +13,7 @@ from dlv.network.edits.slicing import slice as cut
 from dlv.network.edits.wiring import Edit, Wiring
 from dlv.network.graph import Network
 from dlv.network.inference import Tensors
-from dlv.network.templates import parse
+from dlv.network.patterns import parse
 
 BETWEEN = ".."
 

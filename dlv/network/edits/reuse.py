@@ -8,8 +8,7 @@ from math import prod
 
 from dlv.dataclass import dataclass
 from dlv.errors import UsageError
-from dlv.network.edits.axes import known_axes
-from dlv.network.edits.overlap import Run, merged, overlap
+from dlv.network.edits.axes import Run, known_axes, merged, overlap
 from dlv.network.graph import Network, Node
 from dlv.network.inference import (
     Ports,

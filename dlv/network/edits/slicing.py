@@ -9,11 +9,11 @@ from dlv.errors import UsageError
 from dlv.network.edits.edit import Derived
 from dlv.network.edits.following import check_sound
 from dlv.network.edits.wiring import Edit, Wiring
-from dlv.network.effects import refuse_writes
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import Ports, Tensors, node_shapes
 from dlv.network.ops.op import op_of
 from dlv.network.order import FreeNames, reached
+from dlv.network.program import refuse_writes
 from dlv.network.sizes import text
 
 SUPPORT = ("keep", "inputs")

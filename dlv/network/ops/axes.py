@@ -13,7 +13,7 @@ from typing import Any
 from dlv.dataclass import dataclass
 from dlv.network.sizes import Dim, Shape, dim_of, product
 
-# What made features, and on what way -> how far away that is (`dlv.network.edits.marks`).
+# What made features, and on what way -> how far away that is (`dlv.network.edits.axes`).
 Marks = Mapping[str, int]
 
 

@@ -22,8 +22,7 @@ from dlv.network.ops.op import Attribute, Node, NoRule, Op, Run, Shapes, Slot
 from dlv.network.sizes import Dim, Shape, ShapeError, axis_of, broadcast, same, text
 
 if TYPE_CHECKING:
-    from dlv.network.bounds.ball import Ball, BallRun
-    from dlv.network.bounds.forms import Form, Passed
+    from dlv.network.bounds.ball import Ball, BallRun, Form, Passed
 
 
 class Concat(Op):

@@ -24,7 +24,6 @@ from dlv.network.ops.op import (
     Shapes,
     with_rank,
 )
-from dlv.network.ops.pooling import sums
 from dlv.network.ops.windows import (
     Axes,
     channels_back,
@@ -36,12 +35,13 @@ from dlv.network.ops.windows import (
     sliding,
     spread,
     spreading,
+    sums,
 )
 from dlv.network.sizes import Dim, Shape, ShapeError, elements, text, transposed, window
 
 if TYPE_CHECKING:
     from dlv.network.bounds import ball as balls
-    from dlv.network.bounds.forms import Form, Passed
+    from dlv.network.bounds.ball import Form, Passed
 
 
 _WINDOWS = (
@@ -277,7 +277,6 @@ class Conv(Op):
         import numpy as np
 
         from dlv.network.bounds import ball as balls
-        from dlv.network.bounds import forms
 
         run, given = form.run, form.run.inputs[0]
         channels, groups = node.attrs["channels"], node.attrs["groups"]
@@ -289,7 +288,7 @@ class Conv(Op):
         outputs = form.output.centre[:1].size
         places = outputs // max(weight.shape[-1], 1)
         reach = linear.Reach(terms, places, outputs, held, balls.l2(patch), balls.l2(x))
-        box = channels_last(forms.filled(given), channels)
+        box = channels_last(balls.filled(given), channels)
         moved = linear.root(sums(_by_group(box, groups), axes, 1), terms)
         flat = weight.reshape(-1, weight.shape[-1])
         rows = balls.l2(flat.T).reshape(groups, -1)

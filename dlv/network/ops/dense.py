@@ -15,7 +15,7 @@ from dlv.network.sizes import Dim, Shape, ShapeError, elements
 
 if TYPE_CHECKING:
     from dlv.network.bounds import ball as balls
-    from dlv.network.bounds.forms import Form, Passed
+    from dlv.network.bounds.ball import Form, Passed
 
 
 class Full(Op):
@@ -111,7 +111,6 @@ class Full(Op):
 
     def adjoint(self, node: Node, form: Form) -> Passed | None:
         from dlv.network.bounds import ball as balls
-        from dlv.network.bounds import forms
 
         run, given = form.run, form.run.inputs[0]
         matrix = self.by_rows(node, run.params["weight"])
@@ -120,7 +119,7 @@ class Full(Op):
         whole = balls.l2(patch)
         places = prod(given.centre.shape[1:-1])
         reach = linear.Reach(terms, places, form.output.centre[:1].size, 1, whole, whole)
-        moved = linear.root(_squares(forms.filled(given)), terms)
+        moved = linear.root(_squares(balls.filled(given)), terms)
         loss = linear.unread_form(node, form, reach, balls.l2(matrix)[None], patch, moved, "last")
         back = form.a @ matrix
         return [back], loss + linear.backwards(node, form, len(matrix), 1)

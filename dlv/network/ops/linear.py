@@ -17,7 +17,7 @@ from dlv.network.ops.op import Node, NoRule
 
 if TYPE_CHECKING:
     from dlv.network.bounds import ball as balls
-    from dlv.network.bounds.forms import Form
+    from dlv.network.bounds.ball import Form
 
 
 # A product in binary64 loses this at most where it is below all normal numbers.
@@ -199,13 +199,12 @@ def unread_form(
 
     import dlv.network.ops.windows as windows
     from dlv.network.bounds import ball as balls
-    from dlv.network.bounds import forms
 
     run, given = form.run, form.run.inputs[0]
     norms, bias = norms_of(node, run), run.params.get("bias")
     alone = min(norms.dn * sqrt(reach.overlap), norms.dopn)
     together = radii(replace(norms, opn=alone), run, reach, given.radius, bias)
-    moved = np.minimum(moved, forms.along(given.radius, moved))
+    moved = np.minimum(moved, balls.along(given.radius, moved))
     open_rows = np.full(rows.shape, norms.dn)
     if norms.drows is not None:
         open_rows = norms.drows.reshape(rows.shape)
@@ -219,7 +218,7 @@ def unread_form(
         single += (theirs + ours) * np.abs(bias).reshape(rows.shape)
     each = ((each + single) * balls.UP).reshape(*each.shape[:-2], -1)
     each = windows.channels_back(each, channels)
-    return forms.least_of(form.a, form.of(each), form.of(together))
+    return balls.least_of(form.a, form.of(each), form.of(together))
 
 
 def backwards(node: Node, form: Form, terms: int, held: int) -> Floats:

@@ -16,8 +16,7 @@ from dlv.network.ops.axes import Attrs, Axes, PortAxes
 from dlv.network.sizes import Shape, ShapeError, text
 
 if TYPE_CHECKING:
-    from dlv.network.bounds.ball import Ball, BallRun
-    from dlv.network.bounds.forms import Form, Passed
+    from dlv.network.bounds.ball import Ball, BallRun, Form, Passed
 
 Shapes = Sequence[Shape | None]
 Port = tuple[str, int]  # a producer, and which of its outputs

@@ -33,7 +33,8 @@ from dlv.network.ops.op import (
     Shapes,
     with_rank,
 )
-from dlv.network.ops.pooling import (
+from dlv.network.ops.windows import (
+    Window,
     adaptive,
     divisors,
     largest,
@@ -41,13 +42,14 @@ from dlv.network.ops.pooling import (
     mean_norm,
     means,
     most_places,
+    overlap,
+    sliding,
 )
-from dlv.network.ops.windows import Window, overlap, sliding
 from dlv.network.sizes import Dim, Shape, axis_of, window
 
 if TYPE_CHECKING:
     from dlv.network.bounds import ball as balls
-    from dlv.network.bounds.forms import Form, Passed
+    from dlv.network.bounds.ball import Form, Passed
 
 _WINDOWED = ("MAX", "AVG")
 
@@ -352,11 +354,10 @@ def _largest_adjoint(node: Node, form: Form) -> Passed | None:
     import numpy as np
 
     from dlv.network.bounds import ball as balls
-    from dlv.network.bounds import forms
 
     given, a = form.run.inputs[0], form.a
     windows, first = _windows(node, given.centre)
-    centre, far = given.centre, forms.filled(given)
+    centre, far = given.centre, balls.filled(given)
     upper, lower = centre + far, centre - far
     shape = form.output.centre.shape
     best, chosen = np.full(shape, -np.inf), np.zeros(shape, np.int64)
@@ -372,9 +373,9 @@ def _largest_adjoint(node: Node, form: Form) -> Passed | None:
         other[outputs] = np.maximum(other[outputs], rest)
     alone = other == -np.inf
     gap = np.where(alone, 0.0, other) - own
-    gap += forms.SLACK * (np.abs(np.where(alone, 0.0, other)) + np.abs(own))
+    gap += balls.SLACK * (np.abs(np.where(alone, 0.0, other)) + np.abs(own))
     gap = np.where(alone, 0.0, np.maximum(gap, 0.0)) + form.run.reference.tiny
-    loss = forms.total(np.where(a < 0, -a, 0.0) * form.of(gap))
+    loss = balls.total(np.where(a < 0, -a, 0.0) * form.of(gap))
     back = np.zeros((len(a), *centre.shape[1:]))
     mine = form.of(chosen)
     for tap, outputs, places in _taps(windows, first):

@@ -26,8 +26,7 @@ from dlv.network.sizes import (
 )
 
 if TYPE_CHECKING:
-    from dlv.network.bounds.ball import Ball, BallRun
-    from dlv.network.bounds.forms import Form, Passed
+    from dlv.network.bounds.ball import Ball, BallRun, Form, Passed
 
 Attrs = Mapping[str, Any]
 

@@ -16,11 +16,10 @@ from dlv.network.ops.op import NoRule
 from dlv.network.program import Program
 from dlv.network.suffix.errors import felt, head_of, matrix_of, over_torus, pairs_of, reach
 from dlv.network.suffix.form import Parameters, Peaks, walk
-from dlv.network.suffix.habits import gain
+from dlv.network.suffix.habits import LINEAR, Source, check, gain
 from dlv.network.suffix.plan import Plan, Through, Told, plan
 from dlv.network.suffix.radius import correction_of
 from dlv.network.suffix.record import FINE, THETA, Correction, Suffix, SuffixLevel, SuffixNode
-from dlv.network.suffix.source import LINEAR, Source, check
 from dlv.network.suffix.torus import Torus
 from dlv.network.suffix.tuning import STEPS, Tuning, start, tuning_of
 

@@ -17,9 +17,8 @@ from dlv.kinds import Array
 from dlv.network.bounds.schedule import Inputs
 from dlv.network.suffix.errors import head_of, over_torus
 from dlv.network.suffix.form import Gradients, Parameters, RoughPeaks, dagger, walk
-from dlv.network.suffix.habits import Habit, habits
+from dlv.network.suffix.habits import Habit, Source, habits, scaled_steps, steps_of
 from dlv.network.suffix.plan import Plan, Through, Told
-from dlv.network.suffix.source import Source, scaled_steps, steps_of
 from dlv.network.suffix.torus import Torus
 
 COARSE = 6  # sides of the tori while tuning

@@ -14,9 +14,8 @@ from dlv.adapters.aten.guard import Disagreement  # noqa: E402
 from dlv.adapters.aten.live import Unexportable, trace  # noqa: E402
 from dlv.errors import DlvError  # noqa: E402
 from dlv.network.edits.slicing import slice as cut  # noqa: E402
-from dlv.network.effects import refuse_effects, writes  # noqa: E402
 from dlv.network.graph import Input, Network, Node  # noqa: E402
-from dlv.network.program import program  # noqa: E402
+from dlv.network.program import program, refuse_effects, writes  # noqa: E402
 from tests.zoo.oddities import Averaging  # noqa: E402
 
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dlv.network.bounds.adjoint import Adjoint
-from dlv.network.bounds.ball import F64, STRICT, Norms, Reference
-from dlv.network.bounds.forms import Form, Passed
+from dlv.network.bounds.ball import F64, STRICT, Form, Norms, Passed, Reference
 from dlv.network.bounds.interval import Balls, certain
 from dlv.network.graph import Node
 from dlv.network.ops.op import NoRule

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dlv.network.bounds.ball import F64, STRICT, Ball, BallRun, Norms
-from dlv.network.bounds.forms import Form, least_of, total
+from dlv.network.bounds.ball import F64, STRICT, Ball, BallRun, Form, Norms, least_of, total
 from dlv.network.graph import Node
 from dlv.network.ops.op import Run, op_of
 from dlv.network.vocabulary import complete

@@ -15,8 +15,8 @@ import dlv.network.edits.edit as editing
 from dlv.errors import Conflict, DlvError, NotFound, UsageError
 from dlv.network.graph import Network
 from dlv.network.json_form import read
+from dlv.network.patterns import Template, template
 from dlv.network.sizes import Shape
-from dlv.network.templates import Template, template
 from dlv.network.verify import infer, verify
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from dlv.errors import DlvError, NotFound, UsageError
 from dlv.network.edits.instructions import Instructions, derived
 from dlv.network.edits.slicing import slice as cut
 from dlv.network.graph import Network
-from dlv.network.templates import template
+from dlv.network.patterns import template
 
 Load = Callable[[str], Network]
 RELU, GELU = template("RELU", "new"), template("ACT", "GELU", "new")

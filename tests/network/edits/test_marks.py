@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
+import dlv.network.edits.axes as axes
 import dlv.network.edits.edit as editing
-import dlv.network.edits.marks as marks
+from dlv.network.edits.axes import Run
 from dlv.network.edits.edit import Editor
-from dlv.network.edits.overlap import Run
 from dlv.network.edits.reuse import Plan, Side, plan
 from dlv.network.edits.slicing import slice as cut
 from dlv.network.graph import Network
 from dlv.network.inference import input_shapes, node_shapes
 from dlv.network.json_form import read
 from dlv.network.ops.op import op_of
-from dlv.network.templates import parse
+from dlv.network.patterns import parse
 
 Shapes = dict[str, tuple[str, tuple[int, ...]]]
 
@@ -156,8 +156,8 @@ def test_parts_of_a_convolution_that_grows() -> None:
 
 
 def test_the_nearest_marks_are_kept() -> None:
-    far = {f"{marks.TENSOR}{i}": i * marks.LAYER for i in range(200)}
-    kept = marks.joined([far, {f"{marks.NODE}near": 1}])
+    far = {f"{axes.TENSOR}{i}": i * axes.LAYER for i in range(200)}
+    kept = axes.joined([far, {f"{axes.NODE}near": 1}])
     assert len(kept) == 64
-    assert f"{marks.NODE}near" in kept
-    assert marks.likeness(kept, kept) > marks.likeness(kept, {f"{marks.NODE}near": 1}) > 0
+    assert f"{axes.NODE}near" in kept
+    assert axes.likeness(kept, kept) > axes.likeness(kept, {f"{axes.NODE}near": 1}) > 0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlv.network.edits.overlap import Run, overlap
+from dlv.network.edits.axes import Run, overlap
 from dlv.network.ops.axes import Axis, Part, axis_length
 
 

@@ -10,15 +10,15 @@ import pytest
 
 import dlv.network.edits.edit as editing
 from dlv.errors import UsageError
+from dlv.network.edits.axes import Run
 from dlv.network.edits.edit import Editor
-from dlv.network.edits.overlap import Run
 from dlv.network.edits.reuse import Plan, Reuse, plan
 from dlv.network.edits.slicing import slice as cut
 from dlv.network.graph import Network
 from dlv.network.inference import input_shapes, node_shapes
 from dlv.network.json_form import read
 from dlv.network.ops.op import op_of
-from dlv.network.templates import template
+from dlv.network.patterns import template
 
 Json = dict[str, Any]
 Load = Callable[[str], Network]

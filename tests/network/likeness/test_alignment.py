@@ -18,7 +18,7 @@ from dlv.network.graph import Input, Network, Node
 from dlv.network.inference import node_shapes
 from dlv.network.json_form import read
 from dlv.network.likeness.alignment import align, ordered
-from dlv.network.templates import template
+from dlv.network.patterns import template
 from dlv.network.vocabulary import complete
 
 Json = dict[str, Any]

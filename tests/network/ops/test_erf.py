@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dlv.network.ops.erf import erf
+from dlv.network.ops.activation import erf
 
 
 def units(x: float, found: float) -> float:

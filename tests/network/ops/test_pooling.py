@@ -10,9 +10,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import dlv.network.ops.pooling as pooling_module
-from dlv.network.ops.pooling import adaptive, divisors, mean_norm, means, most_places
-from dlv.network.ops.windows import Axis, Parts, Window, overlap
+import dlv.network.ops.windows as windows
+from dlv.network.ops.windows import (
+    Axis,
+    Parts,
+    Window,
+    adaptive,
+    divisors,
+    mean_norm,
+    means,
+    most_places,
+    overlap,
+)
 
 Array = NDArray[Any]
 
@@ -68,7 +77,7 @@ def test_norms_of_means(monkeypatch: pytest.MonkeyPatch) -> None:
         truth = float(np.linalg.svd(wanted, compute_uv=False).max())
         assert truth <= mean_norm(window, after, count_pad) <= truth * (1 + 2e-7)
         with monkeypatch.context() as patched:
-            patched.setattr(pooling_module, "_MATRIX", 0)
+            patched.setattr(windows, "_MATRIX", 0)
             mean_norm.cache_clear()
             bound = mean_norm(window, after, count_pad)
             mean_norm.cache_clear()

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from dlv.network.edits.edit import Editor
-from dlv.network.templates import parse
+from dlv.network.patterns import parse
 from tests.network.reused.labels import Labelled
 from tests.network.reused.sketch import WEIGHTED, Layer, Sketch
 

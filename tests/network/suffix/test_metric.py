@@ -22,12 +22,11 @@ from dlv.network.bounds.norms import level_norms, norms_of
 from dlv.network.ops.op import NoRule
 from dlv.network.program import params_of
 from dlv.network.suffix.errors import head_of
-from dlv.network.suffix.habits import habits
+from dlv.network.suffix.habits import Source, habits
 from dlv.network.suffix.metric import faults, needed, suffix_of
 from dlv.network.suffix.plan import plan, shapes_of
 from dlv.network.suffix.radius import Read, SuffixBalls, correction_of, size_of
 from dlv.network.suffix.record import Suffix, suffix_from_json
-from dlv.network.suffix.source import Source
 from dlv.network.suffix.tuning import Objective, Samples, start, tuned
 from tests.network.suffix_nets import CASES, Case, chain, mlp, odd, residual
 

@@ -15,11 +15,11 @@ from dlv.adapters.aten import ops
 from dlv.adapters.onnx.raw import RULES
 from dlv.errors import DlvError, UnsafeInput, UsageError
 from dlv.network.graph import Input, Network, Node
-from dlv.network.torch.source import NAMES
+from dlv.network.torch.module import NAMES
 
 torch: Any = pytest.importorskip("torch", reason="torch runs the networks: dlv[torch]")
 torch_module: Any = pytest.importorskip("dlv.network.torch.module")
-torch_source: Any = pytest.importorskip("dlv.network.torch.source")
+torch_source: Any = pytest.importorskip("dlv.network.torch.module")
 functional = torch.nn.functional
 
 
