@@ -24,8 +24,8 @@ import torch
 
 import dlv.network.edits.edit as editing
 import dlv.training.trainers.contract as contract
-import dlv.versions.derive as derive
-import dlv.weights.arrays as arrays
+import dlv.versions.copying as copying
+import dlv.weights.store as store
 from dlv.adapters import network_json, safetensors
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.data.sets import open_parts
@@ -66,7 +66,7 @@ def images() -> Sequence[Any]:
 def module_of(network: Network, tensors: Sequence[Tensor]) -> Any:
     held = {
         tensor.name: torch.from_numpy(
-            np.array(arrays.to_array(tensor.dtype, tensor.shape, tensor.read()))
+            np.array(store.to_array(tensor.dtype, tensor.shape, tensor.read()))
         )
         for tensor in tensors
     }
@@ -125,7 +125,7 @@ def measured(seeds: int) -> dict[str, Any]:
             rows[name] = {}
             for way, chosen in (("reuse", plan), ("scratch", new)):
                 runs = [
-                    run(made, derive.tensors(chosen, held, seed), file, seed)
+                    run(made, copying.derived_tensors(chosen, held, seed), file, seed)
                     for seed in range(seeds)
                 ]
                 columns = zip(*runs, strict=True)

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import dlv.metadata.facts as facts
 import dlv.repository.revisions as revisions
 import dlv.versions.add as adding
 import dlv.versions.commit as committing
@@ -17,8 +18,8 @@ from dlv.config import WAIT, Config
 from dlv.disk.locks import SECONDS, Patience
 from dlv.errors import NotFound, UsageError
 from dlv.events.formats.series import Scalars
-from dlv.metadata import staged, versions
-from dlv.metadata.staged import StagedFile
+from dlv.metadata import versions
+from dlv.metadata.facts import StagedFile
 from dlv.objects.manifest import check_name
 from dlv.repository.handle import Repository
 from dlv.runs import Run, Spool
@@ -292,7 +293,7 @@ class Repo:
         network: Checkpoint | None = None,
     ) -> Committed:
         config = self._config
-        waiting = staged.everything(self.repository.database)
+        waiting = facts.staged_files(self.repository.database)
         request = committing.Request(
             message=message,
             author=author(self.repository),

@@ -33,7 +33,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import dlv.dql.words.tables as tables
-import dlv.repository.tags as tags
+import dlv.repository.revisions as revisions
 import dlv.repository.undo as undo
 import dlv.versions.add as adding
 import dlv.versions.commit as committing
@@ -205,11 +205,11 @@ def lived_once(tmp_path_factory: pytest.TempPathFactory, commit_model: Callable[
         files = {"train.py": "import torch\n", "src/model.py": "SEED = 1\n", "log.csv": log(30)}
         first = {100: weights(1), 200: weights(2)}
         commit_model(repository, "lenet", first, nodes, files=files, parameters={"lr": 0.1})
-        tags.set_tag(repository, "best", "lenet@1", "Ada")
+        revisions.set_tag(repository, "best", "lenet@1", "Ada")
         commit_model(repository, "lenet", {200: weights(3)}, files={"log.csv": log(40)})
-        tags.set_tag(repository, "best", "lenet@2", "Ada", move=True)
-        tags.set_tag(repository, "old", "lenet@1", "Ada")
-        tags.delete_tag(repository, "old", "Ada")
+        revisions.set_tag(repository, "best", "lenet@2", "Ada", move=True)
+        revisions.set_tag(repository, "old", "lenet@1", "Ada")
+        revisions.delete_tag(repository, "old", "Ada")
         commit_model(repository, "lenet", weights(4), parameters={"lr": 0.2})
         undo.undo(repository, "Ada")
         remove.remove(repository, ["lenet@1"], "Ada", steps="100")

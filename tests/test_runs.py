@@ -18,7 +18,7 @@ import dlv
 import dlv.api as api
 from dlv.errors import Conflict, UsageError
 from dlv.events.formats.series import Scalars
-from dlv.metadata.staged import StagedFile
+from dlv.metadata.facts import StagedFile
 from dlv.runs import Run, Spool
 
 HOME = str(Path(dlv.__file__).parent.parent)

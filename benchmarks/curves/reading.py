@@ -21,10 +21,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import dlv.events.logs.batches as batches
 from benchmarks.curves import irregular, logs
 from benchmarks.curves.ingest import peak_mb, rustboard
 from benchmarks.dql.goals import Verdict, at_least, at_most
-from dlv.events.logs import migrate
 from dlv.events.logs.points import ScalarPoints
 
 STEPS, TAGS = 100_000, 10
@@ -42,7 +42,7 @@ def raw(path: Path) -> int:
 
 def dlv(path: Path) -> int:
     points = 0
-    for window in migrate.read(path):
+    for window in batches.read(path):
         for item in window.items:
             points += len(item) if isinstance(item, ScalarPoints) else 1
     return points

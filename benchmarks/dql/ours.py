@@ -16,9 +16,9 @@ import dlv.dql.bind.rewrite as rewriting
 import dlv.dql.words.parser as parser
 from dlv.dql.words import ast
 from dlv.metadata.database import Database
-from dlv.metadata.known_names import KnownNames
 from dlv.metadata.select import statement as select
 from dlv.metadata.select.relations import Query
+from dlv.metadata.usage import KnownNames
 from dlv.repository.handle import Repository
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -25,8 +25,7 @@ from benchmarks.progressive.measure import Committed, Point
 from benchmarks.storage.corpora import Corpus, default_cache
 from benchmarks.storage.stores import DLV, run
 from dlv.archiving.bounding import run as bounding
-from dlv.archiving.bounding.calibration import Asked
-from dlv.archiving.bounding.run import Request, bound
+from dlv.archiving.bounding.run import Asked, Request, bound
 from dlv.pas.chunks import SUFFIX
 from dlv.pas.packs import Pack
 from dlv.repository.handle import Repository

@@ -12,7 +12,7 @@ from dlv.errors import UsageError
 from dlv.terminal.table import Bytes, Column, Table, Text
 
 if TYPE_CHECKING:
-    from dlv.metadata.staged import StagedFile
+    from dlv.metadata.facts import StagedFile
 
 _ROLES = ["weights", "snapshot", "network", "config", "log", "data", "file"]
 _MOST_SKIPPED = 10

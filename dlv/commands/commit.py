@@ -72,9 +72,9 @@ def run(
 
         events = []
         if folder is not None:
-            import dlv.curves.event_logs as event_logs
+            import dlv.curves.ingest as ingest
 
-            opened = event_logs.of_folder(call.repository.path, Path(call.directory, folder))
+            opened = ingest.event_logs_of_folder(call.repository.path, Path(call.directory, folder))
             events.append(stack.enter_context(contextlib.closing(opened)))
         made = committing.commit(
             call.repository,

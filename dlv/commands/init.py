@@ -32,12 +32,12 @@ def run(call: Invocation, directory: str | None, shared: str | None) -> None:
 
     made, new = repositories.Repository.init(Path(call.directory, directory or "."), shared=shared)
     with made:
-        import dlv.repository.format as repository_format
+        import dlv.repository.handle as repositories
 
         word = "empty repository in" if new else "the repository is there already:"
         call.output.emit(
             "init",
-            {"path": str(made.path), "format": repository_format.FORMAT, "created": new},
+            {"path": str(made.path), "format": repositories.FORMAT, "created": new},
             f"{word} {made.path}",
             ids=[str(made.path)],
         )

@@ -96,10 +96,10 @@ def run(
     if about:
         _saved(call, show, forget)
         return None
-    import dlv.dql.words.given as values
+    import dlv.dql.words.parser as parser
 
     how = _format(call, how, csv)
-    session = Session(call, how, parameters=values.parameters(given), **asked)
+    session = Session(call, how, parameters=parser.parameters(given), **asked)
     words = typed(call, text, file)
     if words is None:
         session.prompt()
@@ -109,17 +109,17 @@ def run(
 
 
 def _saved(call: Invocation, show: str | None, forget: str | None) -> None:
-    import dlv.dql.saved as saved
+    import dlv.dql.execute as execute
     import dlv.views.queried as view
 
     if show is not None:
-        found = [saved.show(call.repository, show)]
+        found = [execute.show_query(call.repository, show)]
         body: Any = Verbatim(found[0].text.split("\n"))
     elif forget is not None:
-        found = [saved.forget(call.repository, forget, author=call.author)]
+        found = [execute.forget_query(call.repository, forget, author=call.author)]
         body = Line(Text(forget, "bold"), "forgotten")
     else:
-        found = saved.listing(call.repository)
+        found = execute.list_queries(call.repository)
         body = view.saved(found)[1]
     call.output.emit("query", view.saved(found)[0], body, ids=[each.name for each in found])
     if not found:

@@ -46,12 +46,13 @@ def run(
             raise UsageError("--move needs a NAME", hint="dlv tag NAME REF --move")
         _list(call)
         return
-    import dlv.repository.tags as tags
+
+    import dlv.repository.revisions as revisions
 
     if delete:
-        done = tags.delete_tag(call.repository, name, call.author)
+        done = revisions.delete_tag(call.repository, name, call.author)
     else:
-        done = tags.set_tag(call.repository, name, reference or "HEAD", call.author, move=move)
+        done = revisions.set_tag(call.repository, name, reference or "HEAD", call.author, move=move)
     record: dict[str, Cell] = {"tag": name}
     record["version"] = None if done.version is None else done.version.label
     record["id"] = None if done.version is None else Id(done.version.id)
@@ -70,9 +71,9 @@ def run(
 
 
 def _list(call: Invocation) -> None:
-    import dlv.repository.tags as tags
+    import dlv.repository.revisions as revisions
 
-    found = tags.tags(call.repository)
+    found = revisions.tags(call.repository)
     table = Table(
         [Column("tag", fixed=True), Column("version", fixed=True), "id", "message"],
         [

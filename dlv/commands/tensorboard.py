@@ -61,7 +61,7 @@ def run(
     with ExitStack() as ending:
         import signal
 
-        import dlv.curves.named_boards as boards
+        import dlv.curves.board as boards
         import dlv.events.server.security as security
         import dlv.events.server.site as sites
 

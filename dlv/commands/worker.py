@@ -18,7 +18,7 @@ def run(call: Invocation, run: str, name: str) -> None:
     import dlv.adapters.data.sets as sets
     import dlv.disk.children as children
     import dlv.metadata.trials as trials
-    import dlv.training.fingerprints as fingerprints
+    import dlv.training.trainers.rows as fingerprints
     import dlv.training.workers.worker as worker
 
     repository = call.repository
@@ -29,15 +29,15 @@ def run(call: Invocation, run: str, name: str) -> None:
     prints = fingerprints.Fingerprints(repository.cache / fingerprints.CACHE, sets.fingerprint)
     rows = partial(sets.open_parts, digest=prints)
     with trials.Trials(repository.trials_path) as store:
+        import dlv.events.logs.batches as batches
         import dlv.training.trainers.interface as interface
         import dlv.training.workers.owners as owners
-        from dlv.events.logs import migrate
 
         voice.ready()
         worker.work(
             store,
             repository.trials_folder,
-            interface.Readers(rows=rows, events=migrate.Tail),
+            interface.Readers(rows=rows, events=batches.Tail),
             owner=owners.Owner.here(name),
             runs=[run],
             stop=lifeline.cut,

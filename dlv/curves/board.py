@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 from abc import ABC, abstractmethod
@@ -10,20 +11,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
 import dlv.curves.frozen as frozen_curves
 import dlv.curves.ingest as ingest
 import dlv.repository.revisions as revisions
-import dlv.weights.arrays as arrays
+import dlv.weights.store as arrays
 from dlv.curves.restart_views import advice, under
 from dlv.curves.store import LIVE, CurveStore, curves_of
 from dlv.curves.writer import Batch, RunWriter
 from dlv.dataclass import dataclass
 from dlv.disk.locks import Patience
-from dlv.errors import DlvError, NotFound
+from dlv.errors import DlvError, NotARepository, NotFound, UsageError, nearest
 from dlv.events.formats.pbtxt import (
     PLUGIN,
     RUN_GRAPH,
@@ -494,3 +495,84 @@ def _projected_matrices(manifest: Manifest, network: Network) -> Iterator[_Matri
         rows, columns = found.shape
         if rows > 2 and columns > 1 and rows * columns <= LARGEST:
             yield found
+
+
+def board_of(
+    words: Sequence[str],
+    directory: Path,
+    find: Callable[[], Repository],
+    *,
+    cap: int = CAP,
+    restarts: str | None = None,
+    tell: Tell,
+) -> Board:
+    """What `words` name: references of versions, or one folder; none: all versions."""
+    try:
+        repository: Repository | None = find()
+        missing: DlvError | None = None
+    except DlvError as error:
+        repository, missing = None, error
+    folders = [word for word in words if _is_folder(repository, directory, word)]
+    if folders:
+        if len(words) > 1:
+            raise UsageError(
+                "a folder of logs is shown alone",
+                why=f"`{folders[0]}` is a folder, and {len(words) - 1} more were named",
+                hint="logs of several runs lie in folders below the one that is named",
+            )
+        return DirectoryBoard(
+            directory / folders[0], repository, cap=cap, restarts=restarts, tell=tell
+        )
+    if repository is None:
+        assert missing is not None
+        if words and isinstance(missing, NotARepository):
+            missing = _no_folder(directory, words[0])
+            missing.why = "outside of a repository only folders of logs can be shown"
+        raise missing
+    for word in words:
+        try:
+            revisions.whole(repository.database, word)
+        except (NotFound, UsageError) as error:
+            if "/" in word and Path(directory, word).parent.is_dir():
+                raise _no_folder(directory, word) from error
+            meant = _meant(directory, word)
+            error.hint = meant["hint"] or error.hint
+            error.did_you_mean = [*error.did_you_mean, *meant["did_you_mean"]]
+            raise
+    return VersionsBoard(repository, words, cap=cap, restarts=restarts, tell=tell)
+
+
+class _Meant(TypedDict):
+    hint: str | None
+    did_you_mean: list[str]
+
+
+def _no_folder(directory: Path, word: str) -> NotFound:
+    return NotFound(f"there is no folder `{word}`", **_meant(directory, word))
+
+
+def _meant(directory: Path, word: str) -> _Meant:
+    """The folder that somebody may have thought of."""
+    path = Path(directory, word)
+    if path.is_file():
+        folder = os.path.relpath(path.parent, directory)
+        hint = f"the folder of the logs is named: dlv tensorboard {folder}"
+        return {"hint": hint, "did_you_mean": []}
+    try:
+        folders = [entry.name for entry in os.scandir(path.parent) if entry.is_dir()]
+    except OSError:
+        folders = []
+    return {"hint": None, "did_you_mean": nearest(path.name, folders)}
+
+
+def _is_folder(repository: Repository | None, directory: Path, word: str) -> bool:
+    """What is both, a version and a folder, is the version; `./lenet` is always a folder."""
+    if not (directory / word).is_dir():
+        return False
+    if repository is None or word.startswith((".", "/", "~")) or word.endswith("/"):
+        return True
+    try:
+        revisions.whole(repository.database, word)
+    except DlvError:
+        return True
+    return False

@@ -3,26 +3,34 @@
 A run is a folder; its event files follow one another in the order of their names. In a folder
 without event files the text logs count, each as a run. Points and how far a file was read are
 written in one transaction: a kill neither loses a point nor doubles one.
+
+Event files become part of a version in two ways: a folder that is followed, or files staged.
 """
 
 from __future__ import annotations
 
 import os
+import posixpath
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from dataclasses import field
 from pathlib import Path
 
 import dlv.curves.text_logs as text_logs
+import dlv.events.logs.batches as batches
 from dlv.canonical import hash_bytes
-from dlv.curves.store import CurveStore
+from dlv.curves.frozen import Add, freeze
+from dlv.curves.restart_views import advice
+from dlv.curves.store import LIVE, CurveStore
 from dlv.curves.writer import Batch, RunWriter, keep_preview
 from dlv.dataclass import dataclass
 from dlv.errors import Conflict, DlvError, NotFound, UsageError
-from dlv.events.logs import migrate
 from dlv.events.logs.points import Fault
 from dlv.events.provider.downsample import SAMPLE
+from dlv.events.provider.store import SeriesRow
 from dlv.metadata import curve_writing, curves
 from dlv.metadata.curve_writing import FileRow
+from dlv.metadata.metrics import Summary
 
 HEAD = 4096  # bytes by which a file is known again
 BATCH = 24 << 20  # bytes of points that are held before they are written
@@ -31,7 +39,7 @@ _UNFINISHED = -1  # the size of a file of which more is on its way
 
 Look = tuple[int, int, int]  # size, mtime, inode
 WHAT = "event files, which have `tfevents` in their names, or CSV and JSON lines with a step"
-_Reading = migrate.Reading | text_logs.Reading
+_Reading = batches.Reading | text_logs.Reading
 
 
 @dataclass
@@ -253,7 +261,7 @@ class _Run:
             )
         start = seen = row.offset
         state = curve_writing.run_state(self.db, self.id)
-        found: _Reading = (migrate.Reading if events else text_logs.Reading)(path, start, state)
+        found: _Reading = (batches.Reading if events else text_logs.Reading)(path, start, state)
         batch = Batch()
         faults: list[Fault] = []
         try:
@@ -320,3 +328,68 @@ def _replaced(path: Path, status: os.stat_result, row: FileRow | None) -> bool:
     length = int(row.head.split(":")[0] or 0)
     with open(path, "rb") as file:
         return f"{length}:{hash_bytes(file.read(length))}" != row.head
+
+
+@dataclass
+class EventLogs:
+    """Curves that were read, ready to be frozen; `close` when that is done."""
+
+    store: CurveStore
+    experiment: int
+    remarks: list[str] = field(default_factory=list)
+    runs: Mapping[str, str] | None = None  # run -> what it is called in the version; None: all
+    folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def series(self) -> list[tuple[str, SeriesRow]]:
+        """(run, series); the folder itself is the run without a name."""
+        found = self.store.series(self.experiment, runs=self.runs)
+        names = {".": ""} if self.runs is None else self.runs
+        return [(names.get(row.run, row.run), row) for row in found]
+
+    def freeze(self, row: SeriesRow, run: str, add: Add) -> tuple[str, Summary | None]:
+        return freeze(self.store, row, run, add)
+
+    def close(self) -> None:
+        self.store.close()
+        if self.folder is not None:
+            self.folder.cleanup()
+
+
+def event_logs_of_folder(repository: Path, directory: Path) -> EventLogs:
+    """All runs below a folder. What was read of it before, in `.dlv/live.db`, is not read again."""
+    store = CurveStore.open(repository / LIVE)
+    try:
+        done = scan(store, directory)
+        if not done.runs:
+            raise UsageError(f"there are no logs below {directory}", why=f"those are {WHAT}")
+    except BaseException:
+        store.close()
+        raise
+    return EventLogs(store, _experiment(store, done.experiment), _remarks(store, done))
+
+
+def event_logs_of_files(files: Mapping[str, Path]) -> EventLogs:
+    """Files by their names in the version; a run is a folder, named from where they all are."""
+    runs: dict[str, list[Path]] = {}
+    top = posixpath.commonpath([posixpath.dirname(name) or "." for name in files]) if files else ""
+    for name in sorted(files):
+        runs.setdefault(posixpath.relpath(posixpath.dirname(name) or ".", top), []).append(
+            files[name]
+        )
+    folder = tempfile.TemporaryDirectory(prefix="dlv-")
+    try:
+        store = CurveStore.open(Path(folder.name, LIVE))
+        done = read_files(store, "", runs)
+    except BaseException:
+        folder.cleanup()
+        raise
+    return EventLogs(store, _experiment(store, ""), _remarks(store, done), folder=folder)
+
+
+def _experiment(store: CurveStore, name: str) -> int:
+    return next(key for key, known in store.experiments() if known == name)
+
+
+def _remarks(store: CurveStore, done: Scanned) -> list[str]:
+    back = advice(store, done.experiment)
+    return [f"{path}: {what}" for path, what in done.remarks] + ([back] if back else [])

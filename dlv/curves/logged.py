@@ -14,10 +14,9 @@ import dlv.curves.ingest as ingest
 from dlv.curves.restart_views import under
 from dlv.curves.store import LIVE, CurveStore, curves_of
 from dlv.errors import NotFound, UsageError, nearest, require
-from dlv.events.provider.answers import Blobs, ByRun, Points, Tensor
 from dlv.events.provider.provider import Provider, Where
 from dlv.events.provider.sampling import Choice, Sampling, Steps
-from dlv.events.provider.store import ChosenRuns, Store
+from dlv.events.provider.store import Blobs, ByRun, ChosenRuns, Points, Store, Tensor
 from dlv.metadata.versions import Version
 from dlv.repository.handle import Repository
 

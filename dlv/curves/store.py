@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 import dlv.disk.durable as durable
 import dlv.disk.locks as locks
-from dlv.disk.locks import Patience
-from dlv.disk.mounts import network_disk
+from dlv.disk.locks import Patience, network_disk
 from dlv.events.formats import chunks
 from dlv.events.formats.chunks import Scalars
 from dlv.events.provider.store import BlobRow, ChunkRow, Columns, RunRow, SeriesRow, TensorRow

@@ -67,7 +67,7 @@ def tells_steps(path: Path) -> bool:
 
 
 class Reading:
-    """The windows of a log from `offset` on, as `dlv.events.logs.migrate.Reading` has them."""
+    """The windows of a log from `offset` on, as `dlv.events.logs.batches.Reading` has them."""
 
     def __init__(self, path: Path, offset: int, state: Mapping[str, Any] | None) -> None:
         self.path = path

@@ -60,6 +60,12 @@ class Batch:
                 self.points += 1
 
 
+def _first_backs(steps: NDArray[np.int64], before: NDArray[np.int64]) -> list[int]:
+    """Return where a step is first below the largest one before it, and where first equal to it."""
+    places = (np.flatnonzero(steps < before), np.flatnonzero(steps == before))
+    return [int(found[0]) for found in places if len(found)]
+
+
 class RunWriter:
     """Writes batches to one run; each within a transaction of the caller's."""
 
@@ -160,10 +166,8 @@ class RunWriter:
             return
         least = max(int(steps[0]) - 1, -(2**63)) if state.max_step is None else state.max_step
         before = np.maximum.accumulate(np.append(np.int64(least), steps[:-1]))
-        for places in (np.flatnonzero(steps < before), np.flatnonzero(steps == before)):
-            if len(places):
-                at = int(places[0])
-                self._note_back(tag, state.written + at, int(steps[at]), int(before[at]))
+        for at in _first_backs(steps, before):
+            self._note_back(tag, state.written + at, int(steps[at]), int(before[at]))
 
     def _note_back(self, tag: str, seq: int, step: int, before: int | None) -> None:
         if before is not None and step <= before:
@@ -212,10 +216,20 @@ class RunWriter:
         for seq, step in purges:
             live[:seq] &= points.steps[:seq] < step
         curve_writing.set_hidden(self.db, state.id, gaps(live))
-        left = points.at(np.flatnonzero(live))
-        if (left.steps[1:] > left.steps[:-1]).all():  # what went back is hidden now
-            self._back.pop(tag, None)
-            curve_writing.drop_back(self.db, state.id)
+        places = np.flatnonzero(live)
+        left = points.at(places)
+        # Steps that went back may be hidden now, and others go back among those that are left.
+        self._back.pop(tag, None)
+        curve_writing.drop_back(self.db, state.id)
+        before = np.maximum.accumulate(left.steps[:-1])
+        for at in (
+            np.flatnonzero(left.steps[1:] < before),
+            np.flatnonzero(left.steps[1:] == before),
+        ):
+            if len(at):
+                place = int(at[0])
+                seq, step = int(places[place + 1]), int(left.steps[place + 1])
+                self._note_back(tag, seq, step, int(before[place]))
         state.n, state.max_step, state.max_wall = 0, None, None
         state.last = state.min = state.max = None
         state.changed = True

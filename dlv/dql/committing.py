@@ -15,7 +15,7 @@ import dlv.events.formats.series as series_format
 import dlv.objects.manifest as manifest_format
 import dlv.repository.environment as environment
 import dlv.training.checkpoints as checkpoints
-import dlv.versions.carrying as carrying
+import dlv.versions.copying as copying
 import dlv.versions.version as version
 import dlv.weights.snapshots as snapshots
 from dlv.adapters import settings as settings_files
@@ -23,7 +23,7 @@ from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.canonical import timestamp
 from dlv.dataclass import dataclass
 from dlv.dql.outcome import Model, Networks, Trial
-from dlv.dql.trials.candidates import Candidate
+from dlv.dql.trials.preparing import Candidate
 from dlv.errors import Conflict, Damaged, NotFound
 from dlv.events.formats.series import Scalars
 from dlv.metadata import versions
@@ -35,8 +35,8 @@ from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
 from dlv.training.ledger.ledger import Ledger
 from dlv.training.trial_files import TrialFiles
-from dlv.versions.carrying import Held
 from dlv.versions.commit import NewVersion, publish
+from dlv.versions.copying import Held
 from dlv.versions.history import lossy_note
 from dlv.weights.snapshots import WeightFile, Weights, store_snapshots
 from dlv.weights.store import MatrixStore, summary_of
@@ -131,7 +131,7 @@ def _sources(
         if row is None:
             raise NotFound(f"the version {id_[:12]} is not there any more", hint="ask again")
         manifest = repository.manifest(id_)
-        held = carrying.of_version(manifest, row.label, store)
+        held = copying.held_by(manifest, row.label, store)
         lossy = lossy_note(repository.database, row) if held.tensors else None
         notes += [] if lossy is None else [lossy]
         found[id_] = _Source(row.label, manifest, held, *files_of(repository, manifest, name))
@@ -141,7 +141,7 @@ def _sources(
 def files_of(
     repository: Repository, manifest: Manifest, name: str
 ) -> tuple[str | None, tuple[FileEntry, ...]]:
-    kept = carrying.files(manifest)
+    kept = copying.copied_files(manifest)
     if len(kept) == len(manifest.files):
         return manifest.tree, manifest.files
     if not kept:

@@ -15,7 +15,7 @@ from math import prod
 from typing import Any, NoReturn
 
 import dlv.network.edits.reuse as reuse
-import dlv.versions.carrying as carrying
+import dlv.versions.copying as copying
 from dlv.dataclass import dataclass
 from dlv.dql.bind.bound import Change, Chosen, Cut, Delete, Derivation, Insert, Making, Replace, Set
 from dlv.dql.matching import Layers, Match, caught
@@ -322,7 +322,7 @@ def of_version(repository: Repository, store: MatrixStore, version: Version) -> 
     manifest = repository.manifest(version.id)
     if manifest.network is None:
         return None
-    held = carrying.of_version(manifest, version.label, store)
+    held = copying.held_by(manifest, version.label, store)
     return Origin(version.label, version.id, held.network, held.shapes, held.tied)
 
 

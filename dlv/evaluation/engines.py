@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 import dlv.processors as processors
-import dlv.weights.arrays as arrays
+import dlv.weights.store as store
 from dlv.adapters.checkpoint import Beside, Tensor
 from dlv.errors import UsageError, nearest, require
 from dlv.kinds import Array
@@ -43,7 +43,7 @@ _NARROW = {
 def widened(outputs: list[Array], types: list[str]) -> list[Array]:
     """Floats of 8 bits, and bfloat16, as the numbers that they are."""
     return [
-        arrays.to_array(_NARROW[type_], x.shape, x.tobytes())
+        store.to_array(_NARROW[type_], x.shape, x.tobytes())
         if type_ in _NARROW and x.dtype.kind == "u"
         else x
         for x, type_ in zip(outputs, types, strict=True)

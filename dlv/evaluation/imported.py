@@ -21,7 +21,7 @@ from typing import Any
 
 import dlv.disk.children as children
 import dlv.evaluation.engines as engines
-import dlv.weights.arrays as arrays
+import dlv.weights.store as store
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.engine_runs import session
 from dlv.adapters.onnx import files as onnx_files
@@ -235,7 +235,7 @@ def _offered(
 
     def tensor(name: str) -> Array:
         item = held[network.aliases.get(name, name)]
-        return arrays.to_array(item.dtype, item.shape, item.read())
+        return store.to_array(item.dtype, item.shape, item.read())
 
     shapes = {t.name: (t.dtype, t.shape) for t in held.values()}
     for name, precision in _ENGINES:

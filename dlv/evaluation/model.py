@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 import dlv.repository.revisions as revisions
-import dlv.weights.arrays as arrays
 import dlv.weights.snapshots as snapshots
+import dlv.weights.store as arrays
 from dlv.dataclass import dataclass
 from dlv.dtypes import tensor_bytes
 from dlv.errors import NotFound, UsageError, nearest

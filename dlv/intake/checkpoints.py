@@ -15,7 +15,7 @@ from dlv.canonical import timestamp
 from dlv.dataclass import dataclass
 from dlv.errors import Conflict, UsageError
 from dlv.metadata import versions
-from dlv.metadata.staged import StagedFile
+from dlv.metadata.facts import StagedFile
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import Manifest, Parent, Snapshot, TensorEntry, check_name
 from dlv.repository.handle import Repository

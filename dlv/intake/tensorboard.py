@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import dlv.curves.ingest as ingest
+import dlv.events.formats.summaries as summaries
 import dlv.intake.mlflow_record as record
 from dlv.adapters.mlflow import version_name
 from dlv.canonical import is_hash, timestamp
-from dlv.curves.event_logs import EventLogs
+from dlv.curves.ingest import EventLogs
 from dlv.curves.restart_views import advice
 from dlv.curves.store import LIVE, CurveStore
 from dlv.dataclass import dataclass
 from dlv.errors import Conflict, UsageError
-from dlv.events.formats import logged_hyperparameters
 from dlv.events.provider.store import SeriesRow
 from dlv.intake.imported_runs import Imported, ImportedRun, publish_imported, write_imported
 from dlv.metadata import versions
@@ -218,8 +218,8 @@ def _hyperparameters(rows: Sequence[tuple[str, SeriesRow]]) -> dict[str, Any]:
     """Of the run, then of those below it."""
     found: dict[str, Any] = {}
     for _, row in sorted(rows, key=lambda pair: (len(pair[0]), pair[0])):
-        if row.tag == logged_hyperparameters.SESSION:
-            for key, value in logged_hyperparameters.logged(row.content).items():
+        if row.tag == summaries.SESSION:
+            for key, value in summaries.logged_hyperparameters(row.content).items():
                 found.setdefault(key, value)
     return found
 

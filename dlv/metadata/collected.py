@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
+import dlv.metadata.matrices as matrices
 from dlv.dataclass import dataclass
-from dlv.metadata import bounds as bounds_rows
 from dlv.metadata import facts
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import delete_packs
@@ -113,7 +113,7 @@ def forget_packs(db: Database, names: Sequence[str], listed: Iterable[str]) -> N
     delete_packs(db, names)
     lost = "NOT EXISTS (SELECT 1 FROM member WHERE object_id = named_object.id)"
     records = db.rows(f"SELECT hash FROM named_object WHERE kind = 'bounds' AND {lost}")
-    bounds_rows.forget(db, [row[0] for row in records])
+    matrices.forget_bounds(db, [row[0] for row in records])
     db.execute(f"DELETE FROM named_object WHERE {lost}")
     db.many(
         "DELETE FROM encoding WHERE matrix_id = (SELECT id FROM matrix WHERE hash = ?)"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dlv.disk.locks import Patience
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
-from dlv.metadata import facts, staged, versions
+from dlv.metadata import facts, versions
 from dlv.metadata.database import Database, Row
 from dlv.metadata.trials import Trials
 
@@ -136,7 +136,7 @@ def local_problems(db: Database) -> list[str]:
     readers: list[tuple[str, Callable[[Database], object]]] = [
         ("the name of the next version", _next),
         ("the operation log", facts.operations),
-        ("the list of staged files", staged.everything),
+        ("the list of staged files", facts.staged_files),
     ]
     for what, read in readers:
         try:

@@ -11,7 +11,7 @@ from dlv.canonical import dumps, float_of
 from dlv.canonical import number as written
 from dlv.dataclass import dataclass
 from dlv.metadata.database import Database
-from dlv.metadata.nan import known, stored
+from dlv.metadata.schemas import known_number, stored_number
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,13 @@ def insert(db: Database, version_id: int, summaries: Sequence[Summary]) -> None:
         [
             (
                 *(version_id, s.run, s.tag, bytes.fromhex(s.hash), s.n, s.last_step),
-                *(stored(s.last), stored(s.min), s.min_step, stored(s.max), s.max_step),
+                *(
+                    stored_number(s.last),
+                    stored_number(s.min),
+                    s.min_step,
+                    stored_number(s.max),
+                    s.max_step,
+                ),
                 s.nonfinite,
             )
             for s in summaries
@@ -81,7 +87,7 @@ def insert(db: Database, version_id: int, summaries: Sequence[Summary]) -> None:
 
 def of_version(db: Database, version_id: int) -> list[Summary]:
     return [
-        Summary(*map(known, row))
+        Summary(*map(known_number, row))
         for row in db.rows(
             f"SELECT {_SHOWN} FROM metric WHERE version_id = ? ORDER BY run, tag", (version_id,)
         )
@@ -92,7 +98,7 @@ def all_of(db: Database) -> dict[int, list[Summary]]:
     """Every version's summaries in one read, for listings."""
     found: dict[int, list[Summary]] = {}
     for version_id, *row in db.rows(f"SELECT version_id, {_SHOWN} FROM metric ORDER BY run, tag"):
-        found.setdefault(version_id, []).append(Summary(*map(known, row)))
+        found.setdefault(version_id, []).append(Summary(*map(known_number, row)))
     return found
 
 

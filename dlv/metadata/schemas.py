@@ -1,7 +1,12 @@
-"""What a database should hold: the statements of a file beside this one, and what is foreign."""
+"""The statements that make each database, and how NaN is stored in it.
+
+SQLite turns NaN into null, so NaN is kept as an empty blob. A blob sorts behind every number:
+`<` and `<=` of SQLite are right where it is on the left, and wrong where it is on the right.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
 from collections.abc import Iterator
@@ -71,3 +76,21 @@ def number_of(version: str = VERSION) -> int:
 def version_of(number: int) -> str:
     """What `number_of` made a number of."""
     return f"{number // 1_000_000}.{number // 1_000 % 1_000}.{number % 1_000}"
+
+
+BLOB = b""
+NAN = "x''"  # as SQL
+
+
+def is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def stored_number(value: float | None) -> float | bytes | None:
+    """As SQLite gets it."""
+    return BLOB if value is not None and math.isnan(value) else value
+
+
+def known_number(value: Any) -> Any:
+    """The inverse of `stored`; anything else stays as it is."""
+    return math.nan if value == BLOB else value

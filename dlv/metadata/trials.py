@@ -12,8 +12,7 @@ from typing import Any
 from dlv.disk.locks import Patience, Wait
 from dlv.errors import Conflict, Damaged, NewerFormat, StorageError
 from dlv.metadata import schemas
-from dlv.metadata.connecting import connect, give_up, is_read_only
-from dlv.metadata.database import is_busy
+from dlv.metadata.database import connect, give_up_connection, is_busy, is_read_only
 
 SCHEMA_VERSION = 1
 
@@ -43,7 +42,7 @@ class Trials:
             self._connection.row_factory = _as_dict
             self._open()
         except BaseException as error:
-            give_up(self._connection, error)
+            give_up_connection(self._connection, error)
             raise
 
     def _open(self) -> None:

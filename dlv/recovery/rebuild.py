@@ -9,15 +9,15 @@ from dataclasses import field
 from pathlib import Path
 
 import dlv.disk.durable as durable
+import dlv.metadata.matrices as matrices
 import dlv.recovery.superseded as superseded
 import dlv.repository.quarantine as quarantine
 import dlv.weights.bounds as bounds
 from dlv.dataclass import dataclass
-from dlv.disk.mounts import network_disk
+from dlv.disk.locks import network_disk
 from dlv.errors import Damaged, DlvError
 from dlv.kinds import Piece, Raw
-from dlv.metadata import bounds as bounds_rows
-from dlv.metadata import collected, dump, facts, matrices, versions
+from dlv.metadata import collected, dump, facts, versions
 from dlv.metadata.database import Database
 from dlv.objects.fact import Fact, decode_fact
 from dlv.objects.manifest import Manifest, decode
@@ -140,8 +140,8 @@ def _fill_packs(repository: Repository, db: Database, facts: list[Fact], filled:
 
 def _insert_bounds(db: Database, store: MatrixStore, filled: Filled) -> None:
     """Which matrices the bounds records in the packs are about; only they themselves tell."""
-    names = bounds_rows.stored(db)
-    known = bounds_rows.named(db) if names else []
+    names = matrices.stored_bounds(db)
+    known = matrices.named_bounds(db) if names else []
     for name in names:
         try:
             record = bounds.decode(bytes(store.object(bounds.KIND, name)), f"bounds {name[:12]}")
@@ -149,7 +149,7 @@ def _insert_bounds(db: Database, store: MatrixStore, filled: Filled) -> None:
             filled.faults.append(("bounds", name, _why(error)))
         else:
             hashes = record.hashes(known, store.encoding)
-            bounds_rows.insert(db, name, record.network, hashes.values())
+            matrices.insert_bounds(db, name, record.network, hashes.values())
 
 
 def _numbers(facts: list[Fact]) -> dict[str, Fact]:

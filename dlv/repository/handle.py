@@ -1,4 +1,4 @@
-"""A repository: where its parts lie, its locks, its catalogue, its manifests and facts."""
+"""A repository: its format, where its parts lie, its locks, catalogue, manifests and facts."""
 
 from __future__ import annotations
 
@@ -14,19 +14,126 @@ from typing import TYPE_CHECKING
 
 import dlv.disk.durable as durable
 import dlv.disk.locks as locks
-import dlv.repository.format as repository_format
 from dlv.canonical import dumps, hash_bytes
-from dlv.disk.mounts import network_disk
+from dlv.disk.locks import network_disk
 from dlv.errors import Conflict, Damaged, UnsafeInput
-from dlv.metadata import facts, staged
+from dlv.metadata import facts
 from dlv.metadata.database import Database, is_outdated
-from dlv.metadata.staged import StagedFile
+from dlv.metadata.facts import StagedFile
 from dlv.repository.change_marks import Marks
-from dlv.repository.format import FOLDER
 
 if TYPE_CHECKING:
     from dlv.objects.fact import Fact
     from dlv.objects.manifest import Manifest
+
+
+import re
+
+from dlv.canonical import VERSION, WRITER, read_json
+from dlv.errors import DlvError, NewerFormat, NotARepository, StorageError
+
+FORMAT = 1
+FOLDER, NAME = ".dlv", "format.json"
+_MEND = "dlv fsck --repair writes it again; nothing else is touched"
+_WRITER = re.compile(r"dlv ([0-9]+(?:\.[0-9]+)*)[0-9A-Za-z.+-]*")
+_ONE_BIT_OFF = {FORMAT ^ 1 << bit for bit in range(4)}
+
+
+def repository_above(start: Path) -> Path:
+    """The `.dlv` of the repository around `start`, whatever has become of its format."""
+    here = start.resolve()
+    for folder in (here, *here.parents):
+        if _is_one(folder / FOLDER):
+            return folder / FOLDER
+    raise NotARepository(
+        f"no repository in {start} or above it",
+        why="a repository is a folder with a .dlv inside",
+        hint="dlv init",
+    )
+
+
+def repository_at(dlv_dir: str) -> Path:
+    """The one that DLV_DIR names."""
+    # Files are named from the real folder, but `.dlv` itself may be a link.
+    path = Path(dlv_dir).absolute()
+    path = path.parent.resolve() / path.name
+    if not _is_one(path):
+        raise NotARepository(
+            f"DLV_DIR names no repository: {dlv_dir}", hint="unset DLV_DIR, or dlv init"
+        )
+    return path
+
+
+def _is_one(path: Path) -> bool:
+    """Also where the file that says so is lost."""
+    if (path / NAME).is_file():
+        return True
+    return (path / "packs").is_dir() or (path / "manifests").is_dir()
+
+
+def check_format(path: Path) -> None:
+    """Whether this dlv can read the repository in `path`: errors say what else it is."""
+    file = path / NAME
+    if not file.is_file():
+        how = "is no file any more" if file.exists() else "is lost"
+        raise Damaged(f"{file} {how}", why=f"it tells the format of {path}", hint=_MEND)
+    try:
+        data = read_json(file.read_bytes(), str(file))
+    except OSError as error:
+        raise durable.storage_error("read", file, error) from error
+    except DlvError as error:
+        raise Damaged(
+            f"{file} cannot be read", why=error.why or error.message, hint=_MEND
+        ) from None
+    number = data.get("format") if isinstance(data, dict) else None
+    if type(number) is not int or number < 1:
+        raise Damaged(f"{file} tells no format", hint=_MEND)
+    if number != FORMAT:
+        raise NewerFormat(
+            f"{path} has the repository format {number}",
+            why=f"this dlv knows format {FORMAT}; it was made by {data.get('writer')}",
+            hint="pip install --upgrade dlv",
+        )
+
+
+def format_fault(path: Path) -> str | None:
+    """What is wrong with the file, where another may be written: never where it tells of a newer
+    format, but for a number that is one bit away from that of the dlv which wrote it."""
+    try:
+        check_format(path)
+    except NewerFormat as error:
+        if not _flipped(path):
+            raise
+        return f"{error.message}, which the dlv that wrote it did not know: a bit is wrong"
+    except (Damaged, StorageError) as error:
+        return error.why or error.message
+    data = (path / NAME).read_bytes()
+    writer = read_json(data)["writer"] if b'"writer"' in data else ""
+    plain = isinstance(writer, str) and _WRITER.fullmatch(writer)
+    right = plain and data == dumps({"format": FORMAT, "writer": writer})
+    return None if right else "it is not as dlv writes it"
+
+
+def _flipped(path: Path) -> bool:
+    data = (path / NAME).read_bytes()
+    found = read_json(data)
+    number, writer = found["format"], str(found.get("writer"))
+    known = _WRITER.fullmatch(writer)
+    if known is None or number not in _ONE_BIT_OFF:
+        return False
+    if data != dumps({"format": number, "writer": writer}):
+        return False
+    return _parts(known[1]) <= _parts(VERSION)
+
+
+def _parts(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"[0-9]+", version)]
+
+
+def write_format(path: Path) -> None:
+    data = dumps({"format": FORMAT, "writer": WRITER})
+    durable.replace(path / NAME, data, tmp_dir=path / "tmp")
+
 
 GC_LOCK = "gc.lock"
 NO_SETTINGS = "# dlv config --repo KEY VALUE writes here\n"
@@ -109,11 +216,11 @@ class Repository:
     def find(cls, start: Path, dlv_dir: str | None = None, *, mending: bool = False) -> Repository:
         """The repository around `start`, or the one that DLV_DIR names; for `mending`, also one
         whose format.json is broken."""
-        path = repository_format.named(dlv_dir) if dlv_dir else repository_format.around(start)
+        path = repository_at(dlv_dir) if dlv_dir else repository_above(start)
         if mending:
-            repository_format.fault(path)
+            format_fault(path)
         else:
-            repository_format.check(path)
+            check_format(path)
         return cls(path)
 
     @classmethod
@@ -135,8 +242,8 @@ class Repository:
                         f"{place} is a file", why="the repository would go there", hint="move it"
                     )
                 break
-        if (path / repository_format.NAME).exists():
-            repository_format.check(path)
+        if (path / NAME).exists():
+            check_format(path)
             repository = cls(path)
             if not repository.database_file.exists():
                 raise Damaged(
@@ -168,7 +275,7 @@ class Repository:
         Database(repository.database_file, wal=wal, create=not filled).close()
         durable.inherit_rights(repository.database_file)
         # Last: only now is it a repository.
-        repository_format.write_format(path)
+        write_format(path)
         return repository, new
 
     @cached_property
@@ -295,7 +402,10 @@ class Repository:
             # Not before the block has ended well: a rebuild believes every fact that it finds.
             if not rehearsal:
                 self.write_facts(change.facts)
-            made, consumed = [fact.hash for fact in change.facts], staged.as_json(change.consumed)
+            made, consumed = (
+                [fact.hash for fact in change.facts],
+                facts.staged_to_json(change.consumed),
+            )
             facts.log_operation(
                 db, verb, change.summary, made, before, self._state(), change.undoes, consumed
             )

@@ -7,11 +7,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
+import dlv.metadata.facts as staged
 from dlv.dataclass import dataclass
 from dlv.errors import Conflict, NotFound, UnsafeInput
-from dlv.metadata import facts, staged, versions
-from dlv.metadata.facts import Operation
-from dlv.metadata.staged import StagedFile
+from dlv.metadata import facts, versions
+from dlv.metadata.facts import Operation, StagedFile
 from dlv.repository.handle import HEAD, Change, Repository
 
 # What these write cannot come back, or is seen by others already.
@@ -235,8 +235,8 @@ def _check_tags(change: Change, target: Operation, before: set[str]) -> None:
 
 def _restage(change: Change, result: Undone) -> None:
     """Put back what a commit had consumed; what is committed again is staged no more."""
-    files = staged.from_json(result.origin.consumed)
-    waiting = {file.path: file for file in staged.everything(change.db)}
+    files = staged.staged_from_json(result.origin.consumed)
+    waiting = {file.path: file for file in staged.staged_files(change.db)}
     if not result.again:
         free = [file for file in files if file.path not in waiting]
         there = [file for file in free if _there(file)]
@@ -249,7 +249,7 @@ def _restage(change: Change, result: Undone) -> None:
             for file in files
             if file.path in waiting and waiting[file.path].hash == file.hash
         ]
-        staged.drop(change.db, same)
+        staged.drop_staged(change.db, same)
         result.unstaged = same
 
 

@@ -27,7 +27,7 @@ import numpy as np
 import dlv.disk.durable as durable
 from dlv.canonical import HashedFile, dumps, hash_bytes, hasher, matrix_hash, read_json
 from dlv.dataclass import dataclass
-from dlv.disk.mounts import network_disk
+from dlv.disk.locks import network_disk
 from dlv.dtypes import DTYPES
 from dlv.errors import Conflict, Damaged, DlvError, NotFound, StorageError, UsageError, nearest
 from dlv.kinds import Array, Raw

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import dlv.disk.durable as durable
+import dlv.metadata.matrices as bounds_rows
 import dlv.recovery.compare as comparing
 import dlv.recovery.rebuild as rebuilding
 import dlv.repository.git_files as git_files
@@ -21,7 +22,6 @@ from dlv.canonical import hash_bytes, hasher
 from dlv.dataclass import dataclass
 from dlv.disk.paths import open_regular
 from dlv.errors import Damaged, DlvError, NewerFormat
-from dlv.metadata import bounds as bounds_rows
 from dlv.metadata import dump, facts, versions
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
@@ -285,7 +285,7 @@ class _Objects:
 
     def _bounds(self, *, quick: bool) -> None:
         """Records of bounds: readable, and no norm below what it is of."""
-        if not bounds_rows.stored(self.db):
+        if not bounds_rows.stored_bounds(self.db):
             return
         import dlv.archiving.bounding.checking as checking
 

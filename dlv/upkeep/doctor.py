@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dlv.canonical import VERSION, timestamp
 from dlv.dataclass import dataclass
-from dlv.disk.mounts import file_system, network_disk
+from dlv.disk.locks import file_system, network_disk
 from dlv.errors import DlvError
 from dlv.metadata import facts
 from dlv.metadata.database import SCHEMA_VERSION

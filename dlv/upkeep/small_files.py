@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import dlv.disk.durable as durable
 import dlv.disk.locks as locks
-import dlv.repository.format as repository_format
 import dlv.repository.handle as repositories
 import dlv.repository.quarantine as quarantine
 from dlv.config import Config
@@ -43,9 +42,9 @@ def faults(repository: Repository) -> list[Wrong]:
     """What is wrong with them. Raises NewerFormat where the repository is another dlv's."""
     found = list(_places(repository.path))
     known = {each.name for each in found}
-    if repository_format.NAME not in known:
-        why = repository_format.fault(repository.path)
-        found += [] if why is None else [Wrong("format", repository_format.NAME, why)]
+    if repositories.NAME not in known:
+        why = repositories.format_fault(repository.path)
+        found += [] if why is None else [Wrong("format", repositories.NAME, why)]
     if CONFIG not in known:
         found += _settings(repository)
     if INTENT not in known and _no_json(repository.path / INTENT):
@@ -63,7 +62,7 @@ def _places(path: Path) -> Iterator[Wrong]:
     """Yield entries that are of the wrong kind or unreadable."""
     kinds = dict.fromkeys(FOLDERS, "folder") | dict.fromkeys((*DATABASES, INTENT, BALLAST), "file")
     kinds |= dict.fromkeys(LOCKS, "lock")
-    kinds |= {CONFIG: "settings", repository_format.NAME: "format"}
+    kinds |= {CONFIG: "settings", repositories.NAME: "format"}
     for name, kind in kinds.items():
         try:
             mode = (path / name).stat().st_mode
@@ -130,7 +129,7 @@ def _mended(repository: Repository, wrong: Wrong) -> tuple[str, str]:
     if os.path.lexists(path):
         _set_aside(repository, path, wrong.kind)
     if wrong.kind == "format":
-        repository_format.write_format(repository.path)
+        repositories.write_format(repository.path)
     elif wrong.kind == "settings":
         repository.config_file.write_text(repositories.NO_SETTINGS)
     elif wrong.kind == "folder":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import dlv.disk.durable as durable
 import dlv.disk.paths as paths
+import dlv.metadata.facts as staged
 from dlv.adapters import checkpoint, exported, registry
 from dlv.adapters.detect import step_of
 from dlv.canonical import dumps, float_of, hash_bytes
@@ -18,8 +19,8 @@ from dlv.dataclass import dataclass
 from dlv.disk.ignore import walk
 from dlv.disk.user_files import is_part
 from dlv.errors import Conflict, Damaged, DlvError, NotFound, UnsafeInput, UsageError, nearest
-from dlv.metadata import networks, staged, versions
-from dlv.metadata.staged import StagedFile
+from dlv.metadata import networks, versions
+from dlv.metadata.facts import StagedFile
 from dlv.repository.handle import Repository
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class Removed:
 def remove(repository: Repository, here: Path, paths: Sequence[str]) -> Removed:
     """Mark tracked files as removed; what was only staged is taken back."""
     names = [relative(repository.root, Path(here, name), here) for name in paths]
-    waiting = [file.path for file in staged.everything(repository.database)]
+    waiting = [file.path for file in staged.staged_files(repository.database)]
     tracked = tracked_paths(repository)
     marks = []
     back = [path for path in waiting for name in names if _below(path, name)]
@@ -100,7 +101,7 @@ def remove(repository: Repository, here: Path, paths: Sequence[str]) -> Removed:
         elif not any(_below(path, name) for path in waiting):
             list(removals([*tracked, *waiting], [name]))  # says what was meant
     with repository.writing(), repository.database.atomic():
-        staged.drop(repository.database, back)
+        staged.drop_staged(repository.database, back)
         staged.insert_staged(repository.database, marks)
     left = {mark.path for mark in marks}
     return Removed(marks, [path for path in dict.fromkeys(back) if path not in left])
@@ -341,9 +342,9 @@ def _role(format_: str, path: Path, *, named: bool) -> str:
 
 def _check_events(path: Path, name: str, added: Added) -> None:
     """That it is an event file; what else is in it the commit will see."""
-    import dlv.events.logs.migrate as migrate
+    import dlv.events.logs.batches as batches
 
-    found = migrate.read(path)
+    found = batches.read(path)
     next(iter(found), None)
     if found.status == "foreign":
         raise Damaged(

@@ -18,7 +18,7 @@ from dlv.adapters import detect, registry
 from dlv.adapters.detect import step_of
 from dlv.dataclass import dataclass
 from dlv.errors import DlvError, UnsafeInput
-from dlv.metadata.staged import StagedFile
+from dlv.metadata.facts import StagedFile
 
 MOST_NAMES = 10_000
 MOST_DEPTH = 64

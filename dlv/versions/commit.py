@@ -17,9 +17,9 @@ import dlv.versions.add as adding
 from dlv.canonical import timestamp
 from dlv.dataclass import dataclass
 from dlv.errors import Conflict, Damaged, NotFound, UnsafeInput, UsageError
-from dlv.metadata import facts, matrices, staged, versions
+from dlv.metadata import facts, matrices, versions
+from dlv.metadata.facts import StagedFile
 from dlv.metadata.metrics import Summary
-from dlv.metadata.staged import StagedFile
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import Manifest, Parent
 from dlv.repository.handle import Change, Repository
@@ -63,7 +63,7 @@ def commit(repository: Repository, request: Request) -> Committed:
     """Store, publish, then make it visible in one transaction."""
     started = time.monotonic()
     db = repository.database
-    taken = list(staged.everything(db) if request.staged is None else request.staged)
+    taken = list(facts.staged_files(db) if request.staged is None else request.staged)
     given = (request.parameters, request.series, request.logs, request.events, request.metrics)
     if not (taken or request.allow_empty or any(given) or request.network):
         raise UsageError(
@@ -246,7 +246,7 @@ def _already(repository: Repository, manifest: Manifest) -> Committed | None:
 
 def _still_staged(change: Change, files: Sequence[StagedFile]) -> None:
     """Of two commits at once the first has it; the other would be the same version again."""
-    left = {file.path for file in staged.everything(change.db)}
+    left = {file.path for file in facts.staged_files(change.db)}
     gone = [file.path for file in files if file.path not in left]
     if gone:
         raise Conflict(
@@ -261,8 +261,8 @@ def _insert(change: Change, draft: Draft, manifest: Manifest, packs: Sequence[Pa
     db = change.db
     (version,) = publish(change, packs, [NewVersion(manifest, draft.network, draft.summaries)])
     assert version.number is not None
-    staged.remove_staged(db, draft.staged)
-    staged.see(
+    facts.remove_staged(db, draft.staged)
+    facts.record_looks(
         db,
         [
             (file.path, file.bytes, file.mtime_ns, file.hash)

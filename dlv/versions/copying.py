@@ -1,4 +1,7 @@
-"""`copy`: a new model that begins with the files of a version, its network edited on the way."""
+"""`copy`: a new model that begins with the files of a version, its network edited on the way.
+
+Its weights are carried over from the version, or made from a seed.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,202 @@ if TYPE_CHECKING:
     from dlv.network.edits.reuse import Plan
     from dlv.network.edits.wiring import Edit
     from dlv.network.graph import Network
+
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+import dlv.network.edits.reuse as reuse
+import dlv.weights.store as arrays
+from dlv.dtypes import ITEM_BYTES
+from dlv.errors import Damaged, NotFound
+from dlv.kinds import Array, Raw
+from dlv.network.edits.axes import Run
+from dlv.network.edits.reuse import COPY, OVERLAP, Plan, Reuse
+from dlv.network.graph import Network
+from dlv.network.inference import Tensors
+from dlv.objects.manifest import FileEntry
+from dlv.weights.store import stored_network
+
+
+def derived_tensors(plan: Plan, held: Sequence[Tensor], seed: int = 0) -> list[Tensor]:
+    """The tensors of a plan, each made when it is read; `held` are those of the source."""
+    known = {tensor.name: tensor for tensor in held}
+    found = []
+    for item in plan.tensors:
+        size = _item_bytes(item, known)
+        shape = item.shape or ()
+        source = known.get(item.name)
+        role = "weight" if source is None else source.role
+        read = partial(_read, item, known, seed)
+        part = source.part if source is not None and item.action == COPY else None
+        nbytes = math.prod(shape) * size
+        found.append(Tensor(item.name, item.dtype, shape, nbytes, read, role, item.tied, part))
+    return found
+
+
+def _item_bytes(item: Reuse, held: Mapping[str, Tensor]) -> int:
+    if item.dtype in ITEM_BYTES:
+        return ITEM_BYTES[item.dtype]
+    source = held.get(item.name)
+    if source is not None and item.action == COPY and source.elements:
+        return source.nbytes // source.elements
+    raise UsageError(f"`{item.name}` is {item.dtype}, of which dlv can make no new elements")
+
+
+def _read(item: Reuse, held: Mapping[str, Tensor], seed: int) -> Raw:
+    if item.action == COPY:
+        return held[item.name].read()
+    made = initial_values(item, seed)
+    if item.action != OVERLAP:
+        return made
+    old = held[item.name].read()
+    return carried_values(item, old, made)
+
+
+def carried_values(item: Reuse, old: Raw, made: Raw) -> bytes:
+    """The new tensor's bytes with the old one's put where they belong, whatever they stand for."""
+    size = ITEM_BYTES[item.dtype]
+    if len(memoryview(old).cast("B")) != math.prod(item.old_shape or ()) * size:
+        raise Damaged(f"the tensor {item.name} has a wrong length")
+    words = np.dtype(f"V{size}")
+    source = np.frombuffer(old, words).reshape(item.old_shape or ())
+    target = np.frombuffer(bytearray(made), words).reshape(item.shape or ())
+    for block in item.blocks:
+        places = [_places(runs) for runs in block]
+        target[np.ix_(*(new for new, _ in places))] = source[np.ix_(*(old for _, old in places))]
+    return target.tobytes()
+
+
+def _places(runs: Sequence[Run]) -> tuple[Array, Array]:
+    new = [np.arange(run.new, run.new + run.size) for run in runs]
+    old = [np.arange(run.old, run.old + run.size) for run in runs]
+    return np.concatenate(new), np.concatenate(old)
+
+
+def turned(dtype: str, raw: Raw, factors: Sequence[int], order: Sequence[int]) -> bytes:
+    """The same elements in another order: cut into these factors, which then change places."""
+    values = np.frombuffer(raw, np.dtype(f"V{ITEM_BYTES[dtype]}"))
+    return values.reshape(tuple(factors)).transpose(tuple(order)).tobytes()
+
+
+# New elements
+
+
+def initial_values(item: Reuse, seed: int) -> bytes:
+    """The tensor as it begins: the same for one seed and name on every machine."""
+    count = math.prod(item.shape or ())
+    if item.fill == "uniform" and item.fan_in:
+        values = _uniform(count, f"{seed}:{item.tied or item.name}") / math.sqrt(item.fan_in)
+    else:
+        values = np.full(count, 1.0 if item.fill == "one" else 0.0)
+    return narrowed(values, item.dtype)
+
+
+def _uniform(count: int, key: str) -> npt.NDArray[np.float64]:
+    """Numbers in -1 .. 1 from Philox, whose raw words numpy promises to keep."""
+    words = np.random.Philox(key=int(hash_bytes(key.encode())[:32], 16)).random_raw(count)
+    found: npt.NDArray[np.float64] = (words >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
+    return found
+
+
+def narrowed(values: npt.NDArray[np.float64], dtype: str) -> bytes:
+    """The bytes of numbers in a dtype, each rounded to the nearest."""
+    if dtype == "bfloat16":
+        bits = values.astype("<f4").view("<u4")
+        # Round to even: half of the last place that stays, and one more if that one is odd.
+        rounded = bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
+        return (rounded >> np.uint32(16)).astype("<u2").tobytes()
+    if dtype.startswith("float8"):
+        return _nearest(values, dtype)
+    try:
+        kind = np.dtype(dtype)
+    except TypeError as error:
+        raise UsageError(f"dlv can make no new elements of {dtype}") from error
+    return np.ascontiguousarray(values.astype(kind), kind.newbyteorder("<")).tobytes()
+
+
+def _nearest(values: npt.NDArray[np.float64], dtype: str) -> bytes:
+    """Of a dtype with 256 values: the code whose value is nearest."""
+    codes = np.arange(256, dtype=np.uint8)
+    known = arrays.to_array(dtype, (256,), codes.tobytes()).astype(np.float64)
+    order = np.argsort(known, kind="stable")
+    order = order[np.isfinite(known[order])]
+    table = known[order]
+    after = np.clip(np.searchsorted(table, values), 1, len(table) - 1)
+    lower = values - table[after - 1] <= table[after] - values
+    return codes[order[np.where(lower, after - 1, after)]].tobytes()
+
+
+@dataclass(frozen=True)
+class Held:
+    """A network, and the tensors that are stored with it, each read when it is needed."""
+
+    network: Network
+    tensors: Sequence[Tensor]
+
+    @cached_property
+    def shapes(self) -> Tensors:
+        return {tensor.name: (tensor.dtype, tensor.shape) for tensor in self.tensors}
+
+    @cached_property
+    def tied(self) -> dict[str, str]:
+        """Tensors whose elements are another's, as the files of weights tell."""
+        return {tensor.name: tensor.tied for tensor in self.tensors if tensor.tied is not None}
+
+    def plan(self, derived: Network) -> Plan:
+        """What each tensor of a network made from this one begins with."""
+        return reuse.plan(self.network, derived, self.shapes, tied=self.tied)
+
+    def carried(self, plan: Plan, seed: int = 0) -> list[Tensor]:
+        return derived_tensors(plan, self.tensors, seed)
+
+
+def held_by(
+    manifest: Manifest,
+    label: str,
+    store: MatrixStore,
+    *,
+    snapshot: int | None = None,
+    weights: bool = True,
+) -> Held:
+    """Those of a version, of its own snapshot or that at an index; NotFound without a network."""
+    if manifest.network is None:
+        raise NotFound(
+            f"{label} has no network to edit",
+            hint="dlv add NETWORK and dlv commit give it one; dlv copy alone takes the files",
+        )
+    tensors = _tensors(manifest, snapshot, store) if weights else []
+    network = stored_network(store, manifest.network.id)
+    used = {name for node in network.nodes for name in node.params.values()}
+    # What the weights' file alone knows to be one matrix is resized as one.
+    ties = {
+        tensor.name: tensor.tied
+        for tensor in tensors
+        if tensor.tied is not None and tensor.name in used and tensor.tied in used
+    }
+    return Held(replace(network, aliases={**ties, **network.aliases}), tensors)
+
+
+def _tensors(manifest: Manifest, snapshot: int | None, store: MatrixStore) -> list[Tensor]:
+    """The model's tensors of the snapshot that is meant; an optimizer's fit no other network."""
+    index = manifest.own if snapshot is None else snapshot
+    if index is None:
+        return []
+    wanted = [
+        place for place, entry in enumerate(manifest.tensors) if entry.role in snapshots.MODEL_ROLES
+    ]
+    return snapshots.tensors_of(manifest, manifest.snapshots[index], wanted, store.matrix)
+
+
+def copied_files(manifest: Manifest) -> tuple[FileEntry, ...]:
+    """All but what describes the old network or its training."""
+    return tuple(entry for entry in manifest.files if entry.role not in ("network", "log"))
+
 
 __all__ = ["Copied", "Request", "copy"]
 
@@ -117,9 +316,8 @@ def _edited(
     """The version's other files, the edited network, and the weights made for it."""
     import dlv.adapters.network_json as network_json
     import dlv.network.edits.instructions as instructing
-    import dlv.versions.carrying as carrying
 
-    held = carrying.of_version(
+    held = held_by(
         manifest,
         source.version.label,
         MatrixStore.of(repository),
@@ -147,9 +345,8 @@ def _edited(
 
 def _files(manifest: Manifest, source: Reference, result: Copied) -> list[Target]:
     """All but what describes the old network or its training."""
-    import dlv.versions.carrying as carrying
 
-    kept = carrying.files(manifest)
+    kept = copied_files(manifest)
     logs = [entry.path for entry in manifest.files if entry.role == "log"]
     if logs:
         names = ", ".join(logs[:3]) + (f" and {len(logs) - 3} more" if len(logs) > 3 else "")

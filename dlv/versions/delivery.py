@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 import dlv.disk.paths as paths
 import dlv.disk.user_files as user_files
+import dlv.metadata.facts as facts
 import dlv.weights.reading.retrieval as retrieval
 import dlv.weights.snapshots as snapshots
 from dlv.adapters import registry
@@ -18,7 +19,7 @@ from dlv.dataclass import dataclass
 from dlv.disk.paths import Folder
 from dlv.disk.user_files import Batch
 from dlv.errors import Conflict, Damaged, StorageError, UsageError
-from dlv.metadata import staged, versions
+from dlv.metadata import versions
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import Container, FileEntry, Manifest, Snapshot
 from dlv.repository.git_files import FileStore
@@ -206,7 +207,7 @@ def _see(repository: Repository, todo: Sequence[Target], written: Mapping[str, W
     ]
     rows = [tell(repository.root, item) for item in items]
     with suppress(StorageError), repository.database.atomic():
-        staged.see(repository.database, [row for row in rows if row is not None])
+        facts.record_looks(repository.database, [row for row in rows if row is not None])
 
 
 def _told(

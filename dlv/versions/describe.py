@@ -11,7 +11,7 @@ import dlv.weights.snapshots as inventory
 from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError, UsageError
 from dlv.events.formats import series as frozen_series
-from dlv.events.formats.logged_hyperparameters import PLUGIN
+from dlv.events.formats.summaries import PLUGIN
 from dlv.metadata import facts, matrices, metrics, usage, versions
 from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary as Metric

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import dlv.repository.revisions as revisions
-import dlv.versions.derive as derive
+import dlv.versions.copying as copying
 import dlv.versions.history as history
 import dlv.weights.reading.interval_statistics as interval_statistics
 import dlv.weights.snapshots as snapshots
@@ -412,7 +412,7 @@ def _difference(
     if not all(known) and len(before) != len(after):
         return None
     if turn is not None:
-        after = derive.turned(new.dtype, after, *turn)
+        after = copying.turned(new.dtype, after, *turn)
     progress((old.nbytes or 0) + (new.nbytes or 0))
     return weight_statistics.difference(old.dtype, before, new.dtype, after)
 

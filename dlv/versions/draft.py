@@ -17,8 +17,8 @@ from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.dataclass import dataclass
 from dlv.errors import Conflict, DlvError, UsageError
 from dlv.kinds import Raw
+from dlv.metadata.facts import StagedFile
 from dlv.metadata.metrics import Summary
-from dlv.metadata.staged import StagedFile
 from dlv.objects.manifest import (
     Constant,
     FileEntry,
@@ -34,7 +34,7 @@ from dlv.weights.store import stored_network, stored_summary, summary_of
 
 if TYPE_CHECKING:
     from dlv.adapters.checkpoint import Checkpoint
-    from dlv.curves.event_logs import EventLogs
+    from dlv.curves.ingest import EventLogs
     from dlv.events.formats.series import Scalars
     from dlv.network.graph import Network
     from dlv.network.verify import Problem
@@ -456,9 +456,9 @@ def _series(draft: Draft, writer: WeightWriter, request: Request, store: MatrixS
 
     staged = {f.path: Path(f.source) for f in draft.of_role("log") if f.format == detect.EVENTS}
     if staged:
-        import dlv.curves.event_logs as event_logs
+        import dlv.curves.ingest as ingest
 
-        with closing(event_logs.of_files(staged)) as opened:
+        with closing(ingest.event_logs_of_files(staged)) as opened:
             _put_series(draft, writer, request, store, [*request.events, opened])
     else:
         _put_series(draft, writer, request, store, request.events)

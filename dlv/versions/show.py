@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import dlv.repository.revisions as revisions
-import dlv.weights.arrays as arrays
 import dlv.weights.snapshots as inventory
+import dlv.weights.store as arrays
 from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.metadata import matrices, metrics, networks, versions

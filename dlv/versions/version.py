@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import dlv.repository.revisions as revisions
-import dlv.weights.arrays as arrays
 import dlv.weights.reading.retrieval as retrieval
+import dlv.weights.store as store
 from dlv.config import Config, check
 from dlv.errors import NotFound, nearest
 from dlv.events.formats.series import Scalars
@@ -154,7 +154,7 @@ class Version:
         """A matrix as a numpy array; bfloat16 and float8 come as float32 of the same values."""
         raw = self.raw(name)
         dtype, shape = self.matrices[name]
-        return arrays.to_array(dtype, shape, raw)
+        return store.to_array(dtype, shape, raw)
 
     def state_dict(self, *, jobs: int = 1) -> dict[str, Array]:
         """All matrices but those of optimizers, read by so many threads."""
@@ -165,7 +165,7 @@ class Version:
         }
         raws = retrieval.matrices(self._store, [digest for _, _, digest in wanted.values()], jobs)
         return {
-            name: arrays.to_array(dtype, shape, raws[digest])
+            name: store.to_array(dtype, shape, raws[digest])
             for name, (dtype, shape, digest) in wanted.items()
         }
 
@@ -185,7 +185,7 @@ class Version:
             )
         raws = retrieval.related(self._store, [digest for _, digest in held.values()])
         return {
-            step: arrays.to_array(tensor.dtype, tensor.shape, raws[digest])
+            step: store.to_array(tensor.dtype, tensor.shape, raws[digest])
             for step, (tensor, digest) in held.items()
         }
 
@@ -200,7 +200,7 @@ class Version:
         for tensor, digest in zip(self.manifest.tensors, self._snapshot.hashes, strict=True):
             if digest is not None and tensor.role in _MODEL_ROLES:
                 raw = self._store.matrix(digest)
-                found[tensor.name] = arrays.to_torch(tensor.dtype, tensor.shape, raw)
+                found[tensor.name] = store.to_torch(tensor.dtype, tensor.shape, raw)
         return found
 
     def load_into(self, module: Any, *, strict: bool = True) -> Any:
@@ -219,7 +219,7 @@ class Version:
         import dlv.network.torch.module as torch_module
 
         constants = {
-            item["name"]: arrays.to_torch(
+            item["name"]: store.to_torch(
                 item["dtype"], tuple(item["shape"]), self._store.matrix(item["hash"])
             )
             for item in reference.constants
@@ -227,7 +227,7 @@ class Version:
         tensors = self.torch_state_dict()
         # What lies beside a model in its file, where the network speaks of it all the same.
         for name in sorted((network.tensor_names() - tensors.keys()) & self.matrices.keys()):
-            tensors[name] = arrays.to_torch(*self.matrices[name], self.raw(name))
+            tensors[name] = store.to_torch(*self.matrices[name], self.raw(name))
         told = reference.origin.get("buffers")
         buffers = [tensor.name for tensor in self.manifest.tensors if tensor.role == "buffer"]
         if isinstance(told, Sequence):

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 import dlv.disk.paths as paths
+import dlv.metadata.facts as facts
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.canonical import hash_of, matrix_hash
 from dlv.dataclass import dataclass
 from dlv.errors import DlvError
-from dlv.metadata import staged
 from dlv.metadata.database import Database
 from dlv.objects.manifest import Container, Manifest, Snapshot
 
@@ -78,7 +78,7 @@ class Working:
         self.root = root
         self._db = db  # None: another folder than the project's, of which nothing is known
         self._opened = opened
-        self._seen = staged.seen(db) if db is not None else {}
+        self._seen = facts.recorded_looks(db) if db is not None else {}
         self._fresh: list[tuple[str, int, int, str]] = []
 
     def has_seen(self, path: str) -> bool:
@@ -157,7 +157,7 @@ class Working:
             return
         try:
             with self._db.atomic():
-                staged.see(self._db, self._fresh)
+                facts.record_looks(self._db, self._fresh)
         except DlvError:
             return
         self._fresh = []

@@ -17,10 +17,10 @@ from typing import Annotated, Any
 
 import numpy as np
 
+import dlv.metadata.matrices as bounds_rows
 from dlv.canonical import WRITER, dumps, hash_bytes, hash_of, is_hash, loads
 from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError
-from dlv.metadata import bounds as bounds_rows
 from dlv.metadata.database import Database
 from dlv.network.bounds.ball import Norms
 from dlv.objects.manifest import Manifest, Snapshot
@@ -270,7 +270,7 @@ def record_of(
         return NoRecord("the version has no network")
     hashes = hashes_of(manifest, snapshot)
     why = "no bounds are stored; dlv archive --bounds makes them"
-    for name in bounds_rows.candidates(db, manifest.network.id, hashes.values()):
+    for name in bounds_rows.bounds_candidates(db, manifest.network.id, hashes.values()):
         try:
             record = decode(bytes(store.object(KIND, name)), f"bounds {name[:12]}")
             stale = record.stale(manifest.network.id, hashes, store.encoding)
@@ -290,7 +290,7 @@ def pinned(db: Database, store: Objects, besides: Iterable[str] = ()) -> set[str
     """
     left_out = set(besides)
     current = []
-    for name in bounds_rows.needed(db):
+    for name in bounds_rows.needed_bounds(db):
         try:
             record = decode(bytes(store.object(KIND, name)), f"bounds {name[:12]}")
             hashes = record.hashes(bounds_rows.matrices_of_record(db, name), store.encoding)
@@ -299,7 +299,7 @@ def pinned(db: Database, store: Objects, besides: Iterable[str] = ()) -> set[str
             continue
         if holds and name not in left_out:
             current.append(name)
-    return bounds_rows.matrices_of(db, current)
+    return bounds_rows.matrices_of_bounds(db, current)
 
 
 def decode(data: bytes, noun: str = "bounds record") -> Record:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-import dlv.weights.arrays as arrays
+import dlv.weights.store as store
 from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
 from dlv.kinds import Array, Raw
@@ -232,7 +232,7 @@ def _block(dtype: str, raw: Raw, start: int) -> Array:
     piece = _bytes_of(dtype, raw, start)
     if dtype == "bool":
         return np.frombuffer(piece, np.uint8)
-    values = arrays.to_array(dtype, (len(piece) // ITEM_BYTES[dtype],), piece)
+    values = store.to_array(dtype, (len(piece) // ITEM_BYTES[dtype],), piece)
     if values.dtype.kind == "c":
         return np.ascontiguousarray(values).view(np.dtype(f"f{values.itemsize // 2}"))
     return values

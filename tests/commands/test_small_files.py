@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import dlv.repository.format as repository_format
+import dlv.repository.handle as handle
 from dlv.canonical import WRITER, dumps, hash_bytes, read_json
 from dlv.errors import NewerFormat
 
@@ -137,13 +137,13 @@ def test_each_flipped_bit_of_a_format_is_a_fault(tmp_path: Path) -> None:
     path = tmp_path / "format.json"
     right = dumps({"format": 1, "writer": WRITER})
     path.write_bytes(right)
-    assert repository_format.fault(tmp_path) is None
+    assert handle.format_fault(tmp_path) is None
     for place in range(8 * len(right)):
         data = bytearray(right)
         data[place // 8] ^= 1 << place % 8
         path.write_bytes(data)
         try:
-            found = repository_format.fault(tmp_path)
+            found = handle.format_fault(tmp_path)
         except NewerFormat:  # a number of two bits more
             pytest.fail(f"{bytes(data)!r} counts as newer")
         if found is None:  # which dlv wrote it is told to nobody but in messages

@@ -15,6 +15,7 @@ import dlv.archiving.reencode as reencode
 import dlv.disk.durable as durable
 import dlv.disk.user_files as user_files
 import dlv.dql.committing as committing
+import dlv.metadata.database as database
 import dlv.recovery.rebuild as rebuild
 import dlv.recovery.superseded as superseded
 import dlv.repository.git_files as git_files
@@ -24,7 +25,7 @@ import dlv.upkeep.collect as collect
 import dlv.weights.writer as weight_writer
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict
-from dlv.metadata import collected, connecting, matrices, usage
+from dlv.metadata import collected, matrices, usage
 from dlv.metadata.database import Database
 from dlv.pas.chunks import SUFFIX
 
@@ -358,7 +359,7 @@ def _catalogue_not_synced() -> None:
 @bug
 def _closed_when_refused() -> None:
     """A connection that could not be opened whole is closed, and SQLite deletes what it left."""
-    _replace(connecting, "leave", sqlite3.Connection.close)
+    _replace(database, "leave", sqlite3.Connection.close)
 
 
 @bug

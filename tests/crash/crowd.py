@@ -24,7 +24,7 @@ from safetensors.numpy import save_file
 
 import dlv.archiving.archive as archiving
 import dlv.recovery.rebuild as rebuild
-import dlv.repository.tags as tags
+import dlv.repository.revisions as revisions
 import dlv.repository.undo as undo
 import dlv.upkeep.collect as collect
 import dlv.versions.add as adding
@@ -87,7 +87,7 @@ def other(repository: Repository, who: int, rng: random.Random) -> None:
     try:
         match rng.randrange(4):
             case 0:
-                tags.set_tag(repository, f"tag{rng.randrange(5)}", chosen, author, move=True)
+                revisions.set_tag(repository, f"tag{rng.randrange(5)}", chosen, author, move=True)
             case 1:
                 remove.remove(repository, [chosen], author, force=True)
             case 2:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import dlv.cli as cli
-import dlv.repository.tags as tags
+import dlv.repository.revisions as revisions
 from dlv.errors import DlvError
 from dlv.metadata import versions
 from dlv.metadata.curves import open_curves
@@ -73,7 +73,7 @@ class Flips:
                 shape = (3, 3 + turn)
                 commit(repository, f"late{turn % 2}", {"w": np.full(shape, turn, "f4")})
                 if turn % 3 == 0:
-                    tags.set_tag(repository, f"t{turn}", f"late{turn % 2}", "Ada")
+                    revisions.set_tag(repository, f"t{turn}", f"late{turn % 2}", "Ada")
             shutil.copytree(self.plain, self.logged)
         shutil.copytree(self.plain, self.copy)
         assert not (self.plain / ".dlv" / "dlv.db-wal").exists()

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import dlv.curves.ingest as ingest
+import dlv.events.logs.batches as batches
 from dlv.curves.store import CurveStore
-from dlv.events.logs import migrate
 from dlv.metadata import curve_writing
 from tests.crash import shim
 
@@ -28,7 +28,7 @@ LENGTH = struct.Struct("<Q")
 
 def read(folder: Path, live: Path) -> str:
     ingest.BATCH = BATCH
-    migrate.WINDOW = BATCH
+    batches.WINDOW = BATCH
     with CurveStore.open(live) as store:
         ingest.scan(store, folder, experiment="x")
     return "read"

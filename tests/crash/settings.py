@@ -9,10 +9,10 @@ from typing import Any
 import dlv.adapters.data.sets as data_parts
 import dlv.archiving.bounding.fixing as fixing
 import dlv.archiving.reencode as reencode
+import dlv.events.logs.batches as batches
 import dlv.training.workers.pool as pool
 import dlv.training.workers.worker as worker
 import dlv.upkeep.collect as collect
-from dlv.events.logs import migrate
 from dlv.metadata.trials import Trials
 from dlv.pas.spool import BUFFER
 from dlv.training.ledger.ledger import Ledger
@@ -50,7 +50,7 @@ def _inline() -> None:
         worker.work(
             store,
             store.path.with_suffix(""),
-            Readers(rows=data_parts.open_parts, events=migrate.Tail),
+            Readers(rows=data_parts.open_parts, events=batches.Tail),
             owner=Owner.here("inline"),
             runs=[run],
             stop=lambda _: ledger.run(run).state != "running",

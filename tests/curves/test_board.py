@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import dlv.curves.board as boards
-import dlv.curves.event_logs as event_logs
 import dlv.curves.frozen as frozen_curves
+import dlv.curves.ingest as ingest
 import dlv.versions.commit as committing
 import dlv.versions.remove as remove
 from dlv.curves.board import Board, DirectoryBoard, VersionsBoard
@@ -111,7 +111,7 @@ def test_the_network_beside_a_graph_that_was_logged(
     data += event_bytes.scalars("network", [1]) if taken else b""
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "events.out.tfevents.1.x").write_bytes(data)
-    with closing(event_logs.of_folder(repository.path, tmp_path / "runs")) as events:
+    with closing(ingest.event_logs_of_folder(repository.path, tmp_path / "runs")) as events:
         request = Request("with a graph", "Ada <ada@example.org>", "net", events=[events])
         committing.commit(repository, request)
     for _ in range(2):  # all is in place the second time

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-import dlv.curves.event_logs as event_logs
 import dlv.curves.frozen as frozen_curves
+import dlv.curves.ingest as ingest
 import dlv.recovery.rebuild as rebuild
 import dlv.upkeep.check as check
 import dlv.upkeep.collect as collect
@@ -59,7 +59,7 @@ def put(folder: Path, run: str, data: bytes) -> Path:
 
 def committed(repository: Repository, folder: Path, **given: object) -> Committed:
     """`dlv commit --tb folder`."""
-    logs_ = event_logs.of_folder(repository.path, folder)
+    logs_ = ingest.event_logs_of_folder(repository.path, folder)
     try:
         request = Request("m", "a <a@b>", name="net", events=[logs_], **given)  # type: ignore[arg-type]
         return commit(repository, request)
@@ -295,4 +295,4 @@ def test_a_folder_without_logs(repository: Repository, tmp_path: Path) -> None:
         (tmp_path / "runs" / "notes.txt", "is no folder"),
     ):
         with pytest.raises(UsageError, match=said):
-            event_logs.of_folder(repository.path, path)
+            ingest.event_logs_of_folder(repository.path, path)

@@ -10,7 +10,7 @@ import pytest
 
 import dlv.api as api
 from dlv.errors import NotFound, UsageError
-from dlv.events.provider.answers import InvalidArgument
+from dlv.events.provider.store import InvalidArgument
 from tests.events import foreign_logs
 
 LOSS = [(step, 1 / (step + 1)) for step in range(3000)]

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import dlv.api as api
-from dlv.curves.board import Board, DirectoryBoard, VersionsBoard
-from dlv.curves.named_boards import board_of
+from dlv.curves.board import Board, DirectoryBoard, VersionsBoard, board_of
 from dlv.errors import NotARepository, NotFound, UsageError
 from dlv.repository.handle import Repository
 

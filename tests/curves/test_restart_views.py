@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import dlv.api as api
-import dlv.curves.event_logs as event_logs
 import dlv.curves.frozen as frozen_curves
 import dlv.curves.ingest as ingest
 import dlv.versions.commit as committing
@@ -115,6 +114,7 @@ def data(made: list[tuple[str, int]]) -> bytes:
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(made=MADE, cut=st.integers(0, 14))
+@example([("scalar", 2), ("start", 0), ("start", 1), ("scalar", 1), ("scalar", 0)], 0)
 def test_each_policy_shows_what_a_loop_shows(
     tmp_path: Path, made: list[tuple[str, int]], cut: int
 ) -> None:
@@ -255,7 +255,7 @@ def repository(tmp_path: Path) -> Iterator[Repository]:
     put(tmp_path / "runs", MARKED, "marked")
     (tmp_path / "models").mkdir()
     with Repository.init(tmp_path / "models")[0] as made:
-        events = event_logs.of_folder(made.path, tmp_path / "runs")
+        events = ingest.event_logs_of_folder(made.path, tmp_path / "runs")
         assert [text[:30] for text in events.remarks] == ["steps of `silent` go back to 5"]
         request = Request("runs", "Ada <ada@example.org>", "net", events=[events])
         committing.commit(made, request)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dlv.disk.mounts import file_system, network_disk
+from dlv.disk.locks import file_system, network_disk
 
 
 def test_here() -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+import dlv.metadata.usage as usage
 from dlv.dql import execute
 from dlv.dql.outcome import QueryOptions, Table
 from dlv.errors import UsageError
-from dlv.metadata import known_names
 from dlv.repository.handle import Repository
 
 LONG = "a" * 40 + "!"
@@ -85,7 +85,7 @@ def test_half_a_character_is_no_parameter(repository: Repository, text: str, val
 
 @pytest.mark.parametrize("name", [HALF, "\udcff", "a\0b", "\x1b[31m"])
 def test_what_cannot_be_printed_names_no_saved_query(repository: Repository, name: str) -> None:
-    assert known_names.saved_query(repository.database, name) is None
+    assert usage.saved_query(repository.database, name) is None
 
 
 def test_many_conditions_take_little_memory(repository: Repository) -> None:

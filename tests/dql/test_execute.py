@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-import dlv.dql.saved as saved
-from dlv.dql import execute
+import dlv.dql.execute as execute
 from dlv.dql.bind.binder import Faults
 from dlv.dql.outcome import Defined, Explained, Networks, Outcome, QueryOptions, Table
 from dlv.errors import DlvError, NotFound
 from dlv.metadata import versions
-from dlv.metadata.rows import VersionCell
+from dlv.metadata.select.statement import VersionCell
 from dlv.repository.handle import Repository
 from tests.dql.brute_networks import alexnet
 
@@ -123,7 +122,7 @@ def test_a_query_is_defined_used_and_explained(repository: Repository) -> None:
     assert isinstance(table, Table)
     assert sorted(row[0] for row in table.rows) == ["one", "two"]
     run(repository, "define other as select m", dry_run=True)
-    assert [each.name for each in saved.listing(repository)] == ["small"]
+    assert [each.name for each in execute.list_queries(repository)] == ["small"]
     (plan,) = run(repository, 'select m from "small"', parameters={"most": 1}, explain=True)
     assert isinstance(plan, Explained)
     assert any("lr < 1" in line for line in plan.lines)

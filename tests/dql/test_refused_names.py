@@ -10,8 +10,8 @@ import dlv.dql.bind.queries as queries
 from dlv.dql.bind.binder import WrongQuery
 from dlv.dql.words import ast
 from dlv.dql.words.parser import parse
-from dlv.metadata.known_names import KnownNames
 from dlv.metadata.select import statement as select
+from dlv.metadata.usage import KnownNames
 from tests.dql.brute_repositories import Made, make
 
 made = cache(make)

@@ -12,9 +12,8 @@ import pytest
 
 import dlv.evaluation.evaluate as evaluate
 import dlv.pas.chunks as chunks
-from dlv.archiving.bounding.calibration import Asked
+from dlv.archiving.bounding.run import Asked, bound
 from dlv.archiving.bounding.run import Request as BoundRequest
-from dlv.archiving.bounding.run import bound
 from dlv.evaluation.answers import Evaluation
 from dlv.evaluation.evaluate import Request
 from dlv.repository.handle import Repository

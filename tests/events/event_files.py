@@ -17,9 +17,9 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 from tensorboard.util import tensor_util
 
+import dlv.events.logs.batches as batches
 from dlv.events.formats import tfevents
 from dlv.events.formats.tensors import FLOATS, strings_of
-from dlv.events.logs import migrate
 from dlv.events.logs.points import (
     BLOBS,
     SCALAR,
@@ -171,7 +171,7 @@ def read_run(paths: Sequence[Path], policy: str = "marked") -> Run:
     """The files of a run, one after the other."""
     windows, run = [], Run()
     for path in paths:
-        reading = migrate.read(path, state=run.state)
+        reading = batches.read(path, state=run.state)
         windows += list(reading)
         run.state, run.wall, run.offset = reading.state, reading.wall, reading.offset
         run.statuses.append(reading.status)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from dlv.events.server.responses import App, Environ
+from dlv.events.server.security import App, Environ
 
 HOST = "127.0.0.1:6006"
 TOKEN = "t0ken"

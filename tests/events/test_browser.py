@@ -15,8 +15,7 @@ from tensorboard.plugins.mesh import plugin_data_pb2
 from dlv.events.formats.pbtxt import GraphNode
 from dlv.events.logs.points import TENSOR, Metadata, TensorPoint
 from dlv.events.provider.provider import BlobKeys, Provider
-from dlv.events.server.responses import Environ, Start
-from dlv.events.server.security import new_token
+from dlv.events.server.security import Environ, Start, new_token
 from dlv.events.server.serving import Server, address
 from dlv.events.server.site import Site
 from tests.events import stored

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dlv.events.server.security as security
 from dlv.curves.store import CurveStore
 from dlv.errors import NotFound
 from dlv.events.logs.points import BLOBS, SCALAR, BlobPoint, ScalarPoints
-from dlv.events.provider.answers import BlobReference, InvalidArgument, Unreadable
 from dlv.events.provider.provider import BlobKeys, Place, Provider
 from dlv.events.provider.sampling import Choice
-from dlv.events.server import responses
+from dlv.events.provider.store import BlobReference, InvalidArgument, Unreadable
 from tests.events import filled_store as fill
 
 EVERY = Choice(points=None)
@@ -304,7 +304,7 @@ def test_14_a_blob_over_http(store: CurveStore, provider: Provider) -> None:
 
     def get(path: str) -> tuple[str, dict[str, str], bytes]:
         told: list[Any] = []
-        app = responses.BlobRoute(
+        app = security.BlobRoute(
             lambda _, start: (start("404 Not Found", []), [b"elsewhere"])[1], lambda: provider
         )
         environ = {"PATH_INFO": path, "REQUEST_METHOD": "GET"}

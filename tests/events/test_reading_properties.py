@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tensorboard.compat.proto import event_pb2, tensor_pb2
 
-from dlv.events.logs import batches, migrate
+from dlv.events.logs import batches
 from tests.events import event_files
 from tests.events.event_files import (
     Event,
@@ -178,7 +178,7 @@ def test_what_repeats_is_read_as_tensorboard_reads_it(
 ) -> None:
     folder = tmp_path_factory.mktemp("log")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(migrate, "WINDOW", window)
+        patch.setattr(batches, "WINDOW", window)
         patch.setattr(batches, "BLOCK", 2000)
         patch.setattr(batches, "FEW", 16)
         run = event_files.read_bytes(folder, framed(made))
@@ -193,7 +193,7 @@ def read_in_pieces(folder: Path, data: bytes, cuts: list[int]) -> Run:
     run = Run()
     for end in [*sorted(cuts), len(data)]:
         path.write_bytes(data[:end])
-        reading = migrate.read(path, offset=run.offset, state=json.loads(json.dumps(run.state)))
+        reading = batches.read(path, offset=run.offset, state=json.loads(json.dumps(run.state)))
         windows += list(reading)
         run.state, run.offset, run.wall = reading.state, reading.offset, reading.wall
         run.statuses, run.errors = [reading.status], [reading.error]
@@ -271,7 +271,7 @@ def test_one_reading_follows_a_log(tmp_path: Path) -> None:
     content = b"".join(long_log())
     path = tmp_path / "events.tfevents"
     path.write_bytes(b"")
-    reading, windows, end = migrate.read(path), list[Any](), 0
+    reading, windows, end = batches.read(path), list[Any](), 0
     chance = random.Random(5)
     while end < len(content):
         end = min(len(content), end + chance.choice([1, 3, 7, 50, 500, 9000]))

@@ -17,6 +17,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import dlv.disk.ignore as ignore
+import dlv.events.logs.batches as batches
 import dlv.network.patterns as patterns
 import dlv.objects.fact as fact_format
 import dlv.objects.manifest as manifest_format
@@ -27,7 +28,6 @@ from dlv.config import Config
 from dlv.dql.words import parser
 from dlv.errors import DlvError
 from dlv.events.formats import series as series_format
-from dlv.events.logs import migrate
 from dlv.network import json_form, selector
 from dlv.network.graph import Network
 from dlv.pas import footer
@@ -282,7 +282,7 @@ def _event_seeds() -> list[bytes]:
 
 
 def _events(data: bytes) -> object:
-    return _written(".tfevents.1", data, lambda path: list(migrate.read(path)))
+    return _written(".tfevents.1", data, lambda path: list(batches.read(path)))
 
 
 _GRAPH = {

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dlv.metadata import staged
+import dlv.metadata.facts as facts
 from dlv.repository.handle import Repository
 from tests.hostile import caffe_files, corpus, gguf_files, pickles
 from tests.hostile.program import CAUGHT
@@ -75,7 +75,7 @@ def test_add(tmp_path: Path, part: int) -> None:
     after = {path.name for path in tmp_path.iterdir()} | {path.name for path in folder.iterdir()}
     assert after == before
     with Repository.find(folder) as repository:
-        kept = {file.path: file.role for file in staged.everything(repository.database)}
+        kept = {file.path: file.role for file in facts.staged_files(repository.database)}
         assert kept == dict.fromkeys(PLAIN & files.keys(), "file")
         assert repository.head is None
         assert list(repository.tmp.iterdir()) == []

@@ -18,6 +18,7 @@ import numpy as np
 import torch as untyped_torch
 
 import dlv.network.patterns as patterns
+import dlv.versions.copying as copying
 from dlv.adapters import network_json
 from dlv.adapters.aten import live, pt2
 from dlv.adapters.aten.live import quiet
@@ -29,7 +30,6 @@ from dlv.network.edits import instructions as instructing
 from dlv.network.edits import reuse, slicing
 from dlv.network.edits.wiring import Wiring
 from dlv.network.graph import Network
-from dlv.versions import derive
 from tests.idioms.subject import NoKernel, Subject, input_names, run_onnx
 from tests.idioms.table import Idiom
 
@@ -427,7 +427,7 @@ class Trial:
             raise Wrong(f"network.json: {warnings_}")
         again = replace(again, origin=subject.network.origin)
         plan = reuse.plan(subject.network, again, subject.shapes)
-        carried = derive.tensors(plan, subject.tensors, 0)
+        carried = copying.derived_tensors(plan, subject.tensors, 0)
         made = subject.with_network(again, carried)
         self.run_module(made, made.built())
 
@@ -537,7 +537,7 @@ class Trial:
                 )
                 plan = reuse.plan(subject.network, made.network, subject.shapes)
                 changed = subject.with_network(
-                    made.network, derive.tensors(plan, subject.tensors, 0)
+                    made.network, copying.derived_tensors(plan, subject.tensors, 0)
                 )
                 self.run_module(changed, changed.built())
             except DlvError as error:

@@ -11,12 +11,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import dlv.intake.checkpoints as intake
+import dlv.metadata.facts as facts
 import dlv.versions.add as adding
 import dlv.versions.checkout as checkouts
 from dlv.adapters.torch import reader as torch_files
 from dlv.errors import Conflict, NotFound, UnsafeInput, UsageError
 from dlv.intake.checkpoints import Imported, Request
-from dlv.metadata import staged, versions
+from dlv.metadata import versions
 from dlv.repository.handle import Repository
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "torch"
@@ -125,7 +126,7 @@ def test_staging_and_head_stay(repository: Repository) -> None:
     adding.add(repository, repository.root, ["train.py"], adding.Request())
     take(repository, "runs")
     assert repository.head is None
-    assert [f.path for f in staged.everything(repository.database)] == ["train.py"]
+    assert [f.path for f in facts.staged_files(repository.database)] == ["train.py"]
 
 
 class TestRefused:

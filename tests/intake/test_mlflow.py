@@ -14,7 +14,8 @@ from safetensors.numpy import load_file
 import dlv.api as api
 import dlv.disk.durable as durable
 import dlv.intake.mlflow as intake
-import dlv.repository.tags as tags
+import dlv.metadata.facts as facts
+import dlv.repository.revisions as revisions
 import dlv.repository.undo as undo
 import dlv.versions.add as adding
 import dlv.versions.checkout as checkouts
@@ -22,7 +23,6 @@ import dlv.versions.remove as remove
 from dlv.errors import Conflict, Damaged, NotFound, StorageError, UsageError
 from dlv.intake.imported_runs import Imported
 from dlv.intake.mlflow import Request
-from dlv.metadata import staged
 from dlv.repository.handle import Repository
 from dlv.versions.draft import fill
 
@@ -71,7 +71,7 @@ def test_runs_become_versions(repository: Repository, store: Path) -> None:
         ("in-a-bucket@1", "far away", True),
     ]
     assert repository.head is None
-    assert staged.everything(repository.database) == []
+    assert facts.staged_files(repository.database) == []
     with api.open(repository.root) as repo:
         first, second = repo["Digits-CNN@1"], repo["lenet@1"]
         assert first.message == "baseline\n\nThe first one.\n\nKept for comparison."
@@ -215,7 +215,7 @@ def test_where_the_store_is_named(repository: Repository, files: Path) -> None:
 
 def test_names_that_are_taken(repository: Repository, files: Path) -> None:
     take(repository, files, runs=["baseline"], name="first")
-    tags.set_tag(repository, "lenet", "first@1", "Me")
+    revisions.set_tag(repository, "lenet", "first@1", "Me")
     with pytest.raises(Conflict):
         take(repository, files, name="lenet")
     done = take(repository, files)

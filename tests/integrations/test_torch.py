@@ -16,7 +16,7 @@ import pytest
 
 import dlv
 import dlv.api as api
-import dlv.repository.tags as tags
+import dlv.repository.revisions as revisions
 from dlv.repository.handle import Repository
 from dlv.runs import Spool
 
@@ -252,7 +252,7 @@ def test_a_name_that_a_tag_has(project: Path) -> None:
     with hooks.track(small(), "first") as run:
         run.log(loss=1)
     with Repository.find(project) as repository:
-        tags.set_tag(repository, "best", "first@1", "Ada")
+        revisions.set_tag(repository, "best", "first@1", "Ada")
     with hooks.track(small(), "best") as run:
         run.log(loss=1)
     assert run.version.name == "best-run"

@@ -534,7 +534,7 @@ def test_what_may_not_be_written_can_be_read(
     writer = Database(path)
     writer.execute("INSERT INTO state(key, value) VALUES ('a', '1')")
     # Permissions do not hold the superuser, whom tests may run as.
-    monkeypatch.setattr("dlv.metadata.connecting.os.access", lambda *_: False)
+    monkeypatch.setattr("dlv.metadata.database.os.access", lambda *_: False)
     beside = Database(path)
     assert beside.value("SELECT value FROM state WHERE key = 'a'") == "1"
     writer.execute("UPDATE state SET value = '2'")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dlv.metadata import metrics
 from dlv.metadata.database import Database
-from dlv.metadata.known_names import KnownNames
 from dlv.metadata.metrics import Summary
+from dlv.metadata.usage import KnownNames
 
 
 def fill(db: Database) -> KnownNames:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import dlv.repository.tags as tags
+import dlv.repository.revisions as revisions
 import dlv.upkeep.check as check
 import dlv.upkeep.repair as repairing
 from dlv.errors import Damaged
@@ -85,7 +85,7 @@ def test_the_way_out(lived: Repository, name: str, way: str) -> None:
     lived.close()
     plant(lived.database_file, name, "tag")
     with pytest.raises(Damaged):
-        tags.set_tag(lived, "newest", "lenet@2", "Ada")
+        revisions.set_tag(lived, "newest", "lenet@2", "Ada")
     if way == "rebuild":
         assert check.rebuild(lived).faults == []
     else:
@@ -93,7 +93,7 @@ def test_the_way_out(lived: Repository, name: str, way: str) -> None:
     assert dump.content(lived.database) == wanted
     assert lived.head == head
     assert lived.database.rows("SELECT * FROM staged") == staged
-    tags.set_tag(lived, "newest", "lenet@2", "Ada")
+    revisions.set_tag(lived, "newest", "lenet@2", "Ada")
     assert ("newest",) in lived.database.rows("SELECT name FROM tag")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-import dlv.metadata.connecting as connecting
+import dlv.metadata.database as database
 from dlv.errors import StorageError
 from dlv.metadata.curves import CurveDatabase
 from dlv.metadata.database import Database
@@ -75,7 +75,7 @@ def left(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Open, in
 def refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nothing may be written where the database lies. SQLite asks the system, which lets the
     superuser do all: so it is told that the file cannot be opened, as it tells others."""
-    open_ = connecting._open
+    open_ = database._open
 
     def opened(name: str | Path, busy_seconds: float) -> sqlite3.Connection:
         if isinstance(name, str) and "/left/" in name and "immutable" not in name:
@@ -83,10 +83,8 @@ def refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         made = open_(name, busy_seconds) if "none" not in str(name) else None
         return made or _Refusing(":memory:")
 
-    monkeypatch.setattr(
-        "dlv.metadata.connecting.os.access", lambda path, _: "left" not in str(path)
-    )
-    monkeypatch.setattr(connecting, "_open", opened)
+    monkeypatch.setattr("dlv.metadata.database.os.access", lambda path, _: "left" not in str(path))
+    monkeypatch.setattr(database, "_open", opened)
 
 
 class _Refusing(sqlite3.Connection):
@@ -135,7 +133,7 @@ def test_files_that_change_while_they_are_copied(
     monkeypatch.setattr(shutil, "copyfile", busy)
     with pytest.raises(StorageError, match="cannot read"):
         count(path)
-    assert len(turns) == 2 * connecting.TRIES
+    assert len(turns) == 2 * database.TRIES
 
 
 READ = """

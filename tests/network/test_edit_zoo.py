@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import dlv.network.edits.edit as editing
-import dlv.versions.derive as derive
-import dlv.weights.arrays as arrays
+import dlv.versions.copying as copying
+import dlv.weights.store as store
 from dlv.errors import DlvError
 from dlv.network.edits import reuse
 from dlv.network.edits.slicing import slice as cut
@@ -114,7 +114,7 @@ def test_dropout_anywhere_changes_nothing(name: str) -> None:
 def test_what_is_resized_runs(name: str) -> None:
     """With its weights as planned; or it was refused, or said to be past checking."""
     model = _model(name)
-    held = arrays.to_tensors(model.state)
+    held = store.to_tensors(model.state)
     done = 0
     for node in model.network.nodes:
         key = next((key for key in ("out", "hidden") if key in node.attrs), None)
@@ -129,8 +129,8 @@ def test_what_is_resized_runs(name: str) -> None:
         plan = reuse.plan(model.network, made.network, model.tensors)
         assert plan.count("overlap") >= 1
         found = {
-            tensor.name: arrays.to_torch(tensor.dtype, tensor.shape, tensor.read())
-            for tensor in derive.tensors(plan, held)
+            tensor.name: store.to_torch(tensor.dtype, tensor.shape, tensor.read())
+            for tensor in copying.derived_tensors(plan, held)
         }
         assert all(each.isfinite().all() for each in model.run(made.network, model.inputs, found))
         done += 1

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlv.versions.derive as derive
-import dlv.weights.arrays as arrays
+import dlv.versions.copying as copying
+import dlv.weights.store as store
 from dlv.adapters.caffe import files as caffe
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.keras import files as keras_files
@@ -53,7 +53,7 @@ def _kept(opened: Checkpoint) -> Kept:
 def _torch() -> Kept:
     torch.set_num_threads(1)
     found = traced.traced("lenet")
-    state = arrays.to_tensors(found.module.state_dict())
+    state = store.to_tensors(found.module.state_dict())
     return Kept(found.network, {tensor.name: tensor for tensor in state})
 
 
@@ -82,7 +82,7 @@ def _keras_itself(folder: Path) -> Kept:
         ]
     )
     held = {
-        name: arrays.to_array(tensor.dtype, tensor.shape, tensor.read())
+        name: store.to_array(tensor.dtype, tensor.shape, tensor.read())
         for name, tensor in _torch().tensors.items()
     }
     full = held["ip1.weight"].reshape(500, 50, 4, 4).transpose(2, 3, 1, 0).reshape(800, 500)
@@ -138,7 +138,7 @@ def test_one_network(kept: Callable[[str], Kept], old: str, new: str) -> None:
         one, other = a.tensors[ours], b.tensors[theirs]
         turn = found.turns.get((ours, theirs))
         raw = bytes(other.read())
-        raw = raw if turn is None else derive.turned(other.dtype, raw, *turn)
+        raw = raw if turn is None else copying.turned(other.dtype, raw, *turn)
         assert np.array_equal(np.frombuffer(raw, "<f4"), np.frombuffer(one.read(), "<f4"))
 
 

@@ -13,11 +13,11 @@ import pytest
 
 import dlv.disk.durable as durable
 import dlv.recovery.rebuild as rebuild
-import dlv.repository.tags as tags
+import dlv.repository.revisions as revisions
 import dlv.repository.undo as undo
 import dlv.upkeep.check as check
 from dlv.errors import Conflict, Damaged
-from dlv.metadata import dump, facts, staged, versions
+from dlv.metadata import dump, facts, versions
 from dlv.metadata.database import Database
 from dlv.repository.handle import HEAD, Repository, stored
 
@@ -66,7 +66,7 @@ def test_head_is_the_newest_version_when_all_is_lost(lived: Repository) -> None:
     rebuild.rebuild(lived)
     assert lived.head == label(lived, "lenet@4").id
     assert lived.next is None
-    assert staged.everything(lived.database) == []
+    assert facts.staged_files(lived.database) == []
     assert facts.operations(lived.database) == []
 
 
@@ -74,9 +74,9 @@ def test_what_only_the_old_one_knew_is_kept_while_it_can_be_read(lived: Reposito
     with lived.change("checkout") as change:
         change.set_head(label(lived, "lenet@2").id)
         change.set_next("another", "copy")
-    before = facts.operations(lived.database), staged.everything(lived.database)
+    before = facts.operations(lived.database), facts.staged_files(lived.database)
     rebuild.rebuild(lived)
-    assert (facts.operations(lived.database), staged.everything(lived.database)) == before
+    assert (facts.operations(lived.database), facts.staged_files(lived.database)) == before
     assert lived.head == label(lived, "lenet@2").id
     assert lived.next == ("another", "copy")
     undo.undo(lived, "Ada")
@@ -89,7 +89,7 @@ def test_life_goes_on(lived: Repository, commit_model: Callable[..., str]) -> No
     rebuild.rebuild(lived)
     made = commit_model(lived, "lenet", {"w": np.zeros((3, 3), "f4")})
     assert label(lived, "lenet@5").id == made
-    tags.set_tag(lived, "best", "lenet@5", "Ada", move=True)
+    revisions.set_tag(lived, "best", "lenet@5", "Ada", move=True)
     before = content(lived)
     lose(lived)
     rebuild.rebuild(lived)

@@ -14,7 +14,7 @@ import dlv.versions.commit as committing
 import dlv.versions.remove as remove
 from dlv.errors import Conflict, NotFound, UsageError
 from dlv.repository.handle import Repository
-from dlv.repository.tags import delete_tag, set_tag, tags
+from dlv.repository.revisions import delete_tag, set_tag, tags
 
 AUTHOR = "Ada <ada@example.org>"
 

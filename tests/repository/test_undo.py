@@ -14,13 +14,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import dlv.recovery.rebuild as rebuild
-import dlv.repository.tags as tags
+import dlv.repository.revisions as revisions
 import dlv.repository.undo as undo
 import dlv.versions.add as adding
 import dlv.versions.commit as committing
 import dlv.versions.remove as remove
 from dlv.errors import Conflict, NotFound, UnsafeInput
-from dlv.metadata import facts, staged, versions
+from dlv.metadata import facts, versions
 from dlv.metadata.database import Database
 from dlv.repository.handle import Repository
 from dlv.versions.add import Request as AddRequest
@@ -160,21 +160,21 @@ class Both:
         states, found = self.model.replay()
         names = {version.name for version in self.model.versions.values()}
         if found.get(name) == target:
-            assert not tags.set_tag(self.repository, name, target, AUTHOR, move=move).changed
+            assert not revisions.set_tag(self.repository, name, target, AUTHOR, move=move).changed
         elif (name in found and not move) or name in names or states[target] != "live":
             with pytest.raises(Conflict):
-                tags.set_tag(self.repository, name, target, AUTHOR, move=move)
+                revisions.set_tag(self.repository, name, target, AUTHOR, move=move)
         else:
-            tags.set_tag(self.repository, name, target, AUTHOR, move=move)
+            revisions.set_tag(self.repository, name, target, AUTHOR, move=move)
             self.model.apply("tag", [("tag", name, target)])
 
     def delete_tag(self, name: str) -> None:
         if name in self.model.replay()[1]:
-            tags.delete_tag(self.repository, name, AUTHOR)
+            revisions.delete_tag(self.repository, name, AUTHOR)
             self.model.apply("tag", [("tag", name, None)])
         else:
             with pytest.raises(NotFound):
-                tags.delete_tag(self.repository, name, AUTHOR)
+                revisions.delete_tag(self.repository, name, AUTHOR)
 
     def rm(self, choice: int, force: bool) -> None:
         if not self.model.versions:
@@ -223,7 +223,7 @@ class Both:
             found,
         )
         assert self.repository.head == self.model.head
-        assert {file.path for file in staged.everything(db)} == self.model.staged
+        assert {file.path for file in facts.staged_files(db)} == self.model.staged
         log = undo.operations(self.repository)
         assert [not entry.undone for entry in reversed(log)] == [
             self.model.stands(i) for i in range(len(self.model.operations))
@@ -291,7 +291,7 @@ def test_undo_and_do_again_as_often_as_one_likes(both: Both) -> None:
 
 
 def test_the_files_of_an_undone_commit_are_staged_again(both: Both) -> None:
-    first = staged.everything(both.repository.database)
+    first = facts.staged_files(both.repository.database)
     done = undo.undo(both.repository, AUTHOR)[0]
     assert first == []
     assert (done.staged, done.gone, done.head, done.moved) == (["file1.txt"], [], None, True)
@@ -304,18 +304,18 @@ def test_a_file_that_is_gone_is_not_staged_again(both: Both) -> None:
     (both.repository.root / "file1.txt").unlink()
     done = undo.undo(both.repository, AUTHOR)[0]
     assert (done.staged, done.gone) == ([], ["file1.txt"])
-    assert staged.everything(both.repository.database) == []
+    assert facts.staged_files(both.repository.database) == []
 
 
 def test_what_was_staged_since_stays_as_it_is(both: Both) -> None:
     path = both.repository.root / "file1.txt"
     path.write_text("newer")
     adding.add(both.repository, path.parent, ["file1.txt"], AddRequest())
-    newer = staged.everything(both.repository.database)
+    newer = facts.staged_files(both.repository.database)
     assert undo.undo(both.repository, AUTHOR)[0].staged == []
-    assert staged.everything(both.repository.database) == newer
+    assert facts.staged_files(both.repository.database) == newer
     undo.undo(both.repository, AUTHOR, operation=2)  # the commit stands again, with the old file
-    assert staged.everything(both.repository.database) == newer
+    assert facts.staged_files(both.repository.database) == newer
 
 
 def test_an_older_commit_leaves_head_and_staging_alone(both: Both) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlv.terminal.error_text import line_with_caret
+from dlv.terminal.output import line_with_caret
 from dlv.terminal.table import CUT, width
 
 

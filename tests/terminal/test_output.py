@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlv.errors import Conflict, DlvError, NotFound
-from dlv.terminal.error_text import error_lines
-from dlv.terminal.output import Fields, Heading, Line, Output, Verbatim, sparkline
+from dlv.terminal.output import Fields, Heading, Line, Output, Verbatim, error_lines, sparkline
 from dlv.terminal.table import Bytes, Id, Table, Text
 
 HASH = "ab" * 32

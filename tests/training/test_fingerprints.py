@@ -9,7 +9,7 @@ import pytest
 
 from dlv.adapters.data import sets as data
 from dlv.errors import NotFound
-from dlv.training.fingerprints import Fingerprints
+from dlv.training.trainers.rows import Fingerprints
 
 OLD = time.time_ns() - 60 * 10**9
 

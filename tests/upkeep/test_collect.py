@@ -15,7 +15,7 @@ import pytest
 import dlv.disk.durable as durable
 import dlv.disk.locks as locks
 import dlv.repository.quarantine as quarantine
-import dlv.repository.tags as tags
+import dlv.repository.revisions as revisions
 import dlv.repository.undo as undo
 import dlv.upkeep.check as check
 import dlv.upkeep.collect as collect
@@ -304,7 +304,7 @@ def test_others_at_work_are_waited_for(four: Repository, monkeypatch: pytest.Mon
 class TestPolicy:
     def test_last(self, four: Repository, commit_model: Make) -> None:
         commit_model(four, "wide", weights(8))
-        tags.set_tag(four, "good", "net@1", AUTHOR)
+        revisions.set_tag(four, "good", "net@1", AUTHOR)
         done = gc(four, datetime.timedelta(days=1), last=1)
         said = {choice.version.label: choice.why for choice in done.choices}
         assert said == {"net@1": "tagged good", "net@2": None, "net@3": None}

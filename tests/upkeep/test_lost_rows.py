@@ -15,7 +15,7 @@ import pytest
 
 import dlv.archiving.archive as archiving
 import dlv.recovery.compare as comparing
-import dlv.repository.tags as tags
+import dlv.repository.revisions as revisions
 import dlv.repository.undo as undo
 import dlv.upkeep.check as check
 import dlv.upkeep.collect as collect
@@ -42,7 +42,7 @@ def lost(lived: Repository, commit_model: Commit) -> Repository:
     shutil.copyfile(lived.database_file, saved)
     commit_model(lived, "lenet", {"w": np.full((3, 3), 7, "f4")})
     commit_model(lived, "lenet", {"w": np.full((4, 4), 8, "f4")})
-    tags.set_tag(lived, "newest", "lenet@6", "Ada")
+    revisions.set_tag(lived, "newest", "lenet@6", "Ada")
     remove.remove(lived, ["lenet@2"], "Ada", force=True)
     with lived.change("define", "Ada") as change:
         change.record("query", "mine", {"text": "select m"})
@@ -184,8 +184,8 @@ def test_what_has_committed_has_no_mark(lived: Repository) -> None:
 @pytest.mark.parametrize(
     "doing",
     [
-        lambda lived: tags.set_tag(lived, "newest", "lenet@2", "Ada"),
-        lambda lived: tags.delete_tag(lived, "best", "Ada"),
+        lambda lived: revisions.set_tag(lived, "newest", "lenet@2", "Ada"),
+        lambda lived: revisions.delete_tag(lived, "best", "Ada"),
         lambda lived: remove.remove(lived, ["lenet@2"], "Ada", force=True),
         lambda lived: undo.undo(lived, "Ada"),
     ],

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+import dlv.metadata.facts as facts
 import dlv.versions.add as adding
 from dlv.canonical import hash_bytes
 from dlv.errors import Conflict, NotFound, UnsafeInput, UsageError
-from dlv.metadata import staged
 from dlv.repository.handle import Repository
 from dlv.versions.add import Added, Removed, Request
 from dlv.versions.commit import Request as CommitRequest
@@ -47,7 +47,7 @@ class Desk:
 
     @property
     def staged(self) -> dict[str, tuple[str, str, int | None]]:
-        found = staged.everything(self.repository.database)
+        found = facts.staged_files(self.repository.database)
         return {file.path: (file.role, file.format, file.step) for file in found}
 
     def commit(self) -> None:
@@ -103,7 +103,7 @@ def test_roles_in_a_training_folder(desk: Desk) -> None:
 def test_what_is_recorded(desk: Desk) -> None:
     path = desk.write("a/w-step100.safetensors", 1)
     desk.add("a/w-step100.safetensors")
-    [file] = staged.everything(desk.repository.database)
+    [file] = facts.staged_files(desk.repository.database)
     status = path.stat()
     assert (file.path, file.source) == ("a/w-step100.safetensors", str(path))
     assert (file.bytes, file.mtime_ns) == (status.st_size, status.st_mtime_ns)
@@ -231,7 +231,7 @@ def test_links_to_files_are_added_under_their_own_name(desk: Desk, tmp_path: Pat
     (tmp_path / "cache").write_text("content")
     (desk.root / "model.txt").symlink_to("../cache")
     desk.add("model.txt")
-    [file] = staged.everything(desk.repository.database)
+    [file] = facts.staged_files(desk.repository.database)
     assert (file.path, file.hash) == ("model.txt", hash_bytes(b"content"))
 
 
@@ -260,7 +260,7 @@ def test_large_files_of_no_format(desk: Desk) -> None:
 def test_a_log_with_its_columns(desk: Desk) -> None:
     desk.write("log.csv", "it,when,loss\n1,100,2\n2,200,1\n")
     desk.add("log.csv", step_column="it", time_column="when")
-    [file] = staged.everything(desk.repository.database)
+    [file] = facts.staged_files(desk.repository.database)
     assert file.options == {"step": "it", "time": "when"}
     [series] = adding.read_log(Path(file.source), "run", file.options)
     assert (series.run, series.tag) == ("run", "loss")

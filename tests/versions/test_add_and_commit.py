@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dlv.metadata.facts as facts
 import dlv.versions.add as adding
 import dlv.versions.commit as committing
 from dlv.adapters import registry
@@ -19,9 +20,8 @@ from dlv.adapters.archive import read_directory
 from dlv.adapters.source import Source
 from dlv.adapters.torch import reader as torch_files
 from dlv.errors import Damaged, DlvError, NotFound, UsageError
-from dlv.metadata import staged
 from dlv.repository.handle import Repository
-from dlv.weights.arrays import to_tensors
+from dlv.weights.store import to_tensors
 
 FORMATS = ("safetensors", "npz", "pt", "gguf")
 
@@ -125,7 +125,7 @@ def test_a_torch_file_without_data(repository: Repository, size: int) -> None:
         add(repository, "w.pt")
     assert "skip_data" in str(caught.value.why)
     assert "torch.save" in str(caught.value.hint)
-    assert staged.everything(repository.database) == []
+    assert facts.staged_files(repository.database) == []
     add(repository, "w.pt", role="file")
     commit(repository)
 

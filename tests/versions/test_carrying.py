@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlv.versions.carrying as carrying
+import dlv.versions.copying as copying
 from dlv.errors import NotFound
 from dlv.metadata import versions
 from dlv.network.edits.edit import set_attributes
@@ -39,10 +39,10 @@ def repository(tmp_path: Path, commit_model: CommitModel) -> Repository:
     return made
 
 
-def held(repository: Repository, name: str, **given: Any) -> carrying.Held:
+def held(repository: Repository, name: str, **given: Any) -> copying.Held:
     (version,) = versions.of_name(repository.database, name)
     manifest = repository.manifest(version.id)
-    return carrying.of_version(manifest, version.label, MatrixStore.of(repository), **given)
+    return copying.held_by(manifest, version.label, MatrixStore.of(repository), **given)
 
 
 def test_network_and_weights(repository: Repository) -> None:
@@ -74,5 +74,5 @@ def test_a_version_without_a_network(repository: Repository) -> None:
 
 def test_files_that_still_hold(repository: Repository) -> None:
     (version,) = versions.of_name(repository.database, "net")
-    kept = carrying.files(repository.manifest(version.id))
+    kept = copying.copied_files(repository.manifest(version.id))
     assert [entry.path for entry in kept] == ["train.py"]

@@ -23,7 +23,7 @@ import dlv.weights.snapshots as snapshots
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.archiving.budgets import Policy
 from dlv.errors import Conflict, Damaged, DlvError, NotFound, StorageError, UnsafeInput, UsageError
-from dlv.metadata import facts, staged, versions
+from dlv.metadata import facts, versions
 from dlv.metadata.database import Database
 from dlv.objects.manifest import Container, Manifest, Snapshot, TensorEntry
 from dlv.pas.chunks import read_stored
@@ -610,7 +610,7 @@ def test_what_was_seen_is_only_a_help(
     def full(*_: Any) -> None:
         raise StorageError("cannot write dlv.db", why="the disk is full")
 
-    monkeypatch.setattr(staged, "see", full)
+    monkeypatch.setattr(facts, "record_looks", full)
     assert checkout(repository, "lenet@1").head
 
 

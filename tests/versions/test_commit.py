@@ -25,7 +25,7 @@ import dlv.weights.snapshots as snapshots
 from dlv.adapters.onnx import network as onnx_network
 from dlv.errors import Conflict, DlvError, NotFound, UsageError
 from dlv.events.formats.series import Scalars
-from dlv.metadata import facts, metrics, staged, versions
+from dlv.metadata import facts, metrics, versions
 from dlv.objects.manifest import Manifest
 from dlv.repository.handle import Repository
 from dlv.versions.add import Request as AddRequest
@@ -158,7 +158,7 @@ def test_a_training_folder(project: Project) -> None:
     last, least = found["loss"].last, found["loss"].min
     assert (str(last), least, found["loss"].nonfinite) == ("nan", 2.0, 1)
     assert project.repository.head == made.id
-    assert staged.everything(db) == []
+    assert facts.staged_files(db) == []
     assert [(o.verb, o.summary) for o in facts.operations(db)] == [("commit", "lenet@1")]
     assert len(facts.operations(db)[0].facts) == 1
 
@@ -443,7 +443,7 @@ def test_the_same_size_and_time_hide_nothing(project: Project, name: str) -> Non
     with pytest.raises(Conflict, match="has changed since it was added"):
         project.commit()
     assert versions.all_versions(project.repository.database) == []
-    assert len(staged.everything(project.repository.database)) == 1
+    assert len(facts.staged_files(project.repository.database)) == 1
 
 
 def npz(values: Arrays) -> bytes:
@@ -667,14 +667,14 @@ def test_what_is_added_meanwhile_stays_staged(project: Project) -> None:
         other.close()
 
     project.commit(progress=meanwhile)
-    left = staged.everything(project.repository.database)
+    left = facts.staged_files(project.repository.database)
     assert [(f.path, f.hash) for f in left] == [("a.txt", canonical.hash_bytes(b"new"))]
 
 
 def test_one_staged_path_twice(project: Project) -> None:
     project.write("w.safetensors", arrays())
     project.add()
-    waiting = staged.everything(project.repository.database)
+    waiting = facts.staged_files(project.repository.database)
     with pytest.raises(Conflict, match="twice"):
         project.commit(staged=[*waiting, *waiting])
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import dlv.network.edits.edit as editing
-import dlv.versions.derive as derive
-import dlv.weights.arrays as arrays
+import dlv.versions.copying as copying
+import dlv.weights.store as store
 from dlv.adapters import safetensors
 from dlv.adapters.checkpoint import Tensor
 from dlv.canonical import hash_bytes
@@ -47,8 +47,8 @@ def item(name: str = "w", shape: tuple[int, ...] = (4, 5), **given: Any) -> Reus
 
 
 def values(of: Reuse, seed: int = 0) -> Any:
-    raw = derive.initial(of, seed)
-    return arrays.to_array(of.dtype, of.shape or (), raw)
+    raw = copying.initial_values(of, seed)
+    return store.to_array(of.dtype, of.shape or (), raw)
 
 
 class TestBeginnings:
@@ -56,12 +56,12 @@ class TestBeginnings:
         """The same on every machine and with every numpy."""
         first = values(item(shape=(5,)), 7)
         assert [float(x).hex() for x in first] == GOLDEN
-        assert hash_bytes(derive.initial(item(shape=(1000, 3)), 1))[:16] == GOLDEN_HASH
+        assert hash_bytes(copying.initial_values(item(shape=(1000, 3)), 1))[:16] == GOLDEN_HASH
 
     def test_seed_and_name_decide(self) -> None:
-        assert derive.initial(item(), 1) == derive.initial(item(), 1)
-        assert derive.initial(item(), 1) != derive.initial(item(), 2)
-        assert derive.initial(item("a"), 1) != derive.initial(item("b"), 1)
+        assert copying.initial_values(item(), 1) == copying.initial_values(item(), 1)
+        assert copying.initial_values(item(), 1) != copying.initial_values(item(), 2)
+        assert copying.initial_values(item("a"), 1) != copying.initial_values(item("b"), 1)
 
     def test_kaiming(self) -> None:
         found = values(item(shape=(400, 500)))
@@ -90,7 +90,7 @@ class TestBeginnings:
         torch = pytest.importorskip("torch")
         wide = np.random.default_rng(0).normal(0, 0.3, 5000)
         wide[:4] = [0, 1, -1, 1e-9]
-        found = arrays.to_array(dtype, (5000,), derive.narrowed(wide, dtype))
+        found = store.to_array(dtype, (5000,), copying.narrowed(wide, dtype))
         names = {"float8_e4m3": "float8_e4m3fn"}
         kind = getattr(torch, names.get(dtype, dtype))
         if dtype.startswith(("float8", "bfloat16")):
@@ -105,18 +105,21 @@ class TestBeginnings:
 
     def test_halfway_is_rounded_to_even(self) -> None:
         wide = np.array([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8])
-        found = arrays.to_array("bfloat16", (3,), derive.narrowed(wide, "bfloat16"))
+        found = store.to_array("bfloat16", (3,), copying.narrowed(wide, "bfloat16"))
         assert list(found) == [1, 1 + 2**-6, -1]
 
     def test_whole_numbers(self) -> None:
-        assert derive.initial(item(dtype="int64", fill="one"), 0) == (1).to_bytes(8, "little") * 20
+        assert (
+            copying.initial_values(item(dtype="int64", fill="one"), 0)
+            == (1).to_bytes(8, "little") * 20
+        )
 
     def test_a_dtype_without_numbers(self) -> None:
         with pytest.raises(UsageError, match="no new elements of raw"):
-            derive.initial(item(dtype="raw:Q4_K"), 0)
+            copying.initial_values(item(dtype="raw:Q4_K"), 0)
         plan = Plan((item(dtype="raw:Q4_K"),), ())
         with pytest.raises(UsageError, match="no new elements"):
-            derive.tensors(plan, [])
+            copying.derived_tensors(plan, [])
 
 
 def tensor(name: str, array: Any, dtype: str | None = None, shape: Any = None) -> Tensor:
@@ -134,7 +137,7 @@ class TestCarried:
         old = np.random.default_rng(1).integers(0, 256, 6 * size, np.uint8)
         made = item("w", (3, 4), dtype=dtype, old_shape=(2, 3), action="overlap", fill="zero")
         made = replace(made, runs=((Run(1, 0, 2),), (Run(0, 0, 1), Run(2, 1, 2))))
-        (found,) = derive.tensors(Plan((made,), ()), [tensor("w", old, dtype, (2, 3))])
+        (found,) = copying.derived_tensors(Plan((made,), ()), [tensor("w", old, dtype, (2, 3))])
         raw = bytes(found.read())
         assert found.nbytes == len(raw) == 12 * size
 
@@ -151,20 +154,20 @@ class TestCarried:
 
     def test_a_scalar(self) -> None:
         made = item("w", (), action="copy")
-        (found,) = derive.tensors(Plan((made,), ()), [tensor("w", np.float32(3))])
+        (found,) = copying.derived_tensors(Plan((made,), ()), [tensor("w", np.float32(3))])
         assert bytes(found.read()) == np.float32(3).tobytes()
 
     def test_what_is_stored_is_not_what_it_says(self) -> None:
         made = item("w", (2,), action="overlap", old_shape=(3,), runs=((Run(0, 0, 2),),))
         with pytest.raises(Damaged, match="wrong length"):
-            derive.carried(made, b"1234", derive.initial(made, 0))
+            copying.carried_values(made, b"1234", copying.initial_values(made, 0))
 
     def test_roles_parts_and_ties_come_along(self) -> None:
         held = replace(
             tensor("w", np.zeros(3, "f4")), role="buffer", part=lambda _, size: b"\0" * size
         )
         plan = Plan((item("w", (3,), action="copy"), item("v", (3,), tied="w")), ())
-        first, second = derive.tensors(plan, [held])
+        first, second = copying.derived_tensors(plan, [held])
         assert (first.role, first.part) == ("buffer", held.part)
         assert (second.role, second.tied) == ("weight", "w")
 
@@ -172,14 +175,14 @@ class TestCarried:
         held = replace(tensor("w", np.zeros(3, "f4")), part=lambda _, size: b"\0" * size)
         runs = ((Run(0, 0, 3),),)
         made = item("w", (4,), action="overlap", old_shape=(3,), runs=runs)
-        (found,) = derive.tensors(Plan((made,), ()), [held])
+        (found,) = copying.derived_tensors(Plan((made,), ()), [held])
         assert found.part is None
 
     def test_unknown_dtypes_are_copied(self) -> None:
         held = tensor("w", np.zeros(36, "u1"), "raw:Q4", (64,))
         held = replace(held, nbytes=64)
         made = item("w", (64,), dtype="raw:Q4", action="copy")
-        (found,) = derive.tensors(Plan((made,), ()), [held])
+        (found,) = copying.derived_tensors(Plan((made,), ()), [held])
         assert found.nbytes == 64
 
 
@@ -198,7 +201,7 @@ def _output(network: Network, tensors: list[Tensor], *given: Any) -> Any:
     module: Any = pytest.importorskip("dlv.network.torch.module")
     torch.set_num_threads(1)
     held = {
-        t.name: torch.from_numpy(np.array(arrays.to_array(t.dtype, t.shape, t.read())))
+        t.name: torch.from_numpy(np.array(store.to_array(t.dtype, t.shape, t.read())))
         for t in tensors
     }
     built = module.build(network, held, {}).eval()
@@ -289,7 +292,7 @@ def _compare(network: Network, held: list[Tensor], x: Any, actions: list[Action]
     assert plan.count("overlap") >= 2
     assert not plan.count("init")
     quiet = [replace(item, fill="zero") if item.fill != "one" else item for item in plan.tensors]
-    found = derive.tensors(Plan(tuple(quiet), plan.dropped), held)
+    found = copying.derived_tensors(Plan(tuple(quiet), plan.dropped), held)
     before, after = _output(network, held, x), _output(made, found, x)
     assert before.shape == after.shape
     assert float((before - after).abs().max()) < 1e-5
@@ -320,6 +323,6 @@ class TestDigits:
         def accuracy(tensors: list[Tensor]) -> float:
             return float((_output(made, tensors, x).argmax(1).numpy() == y).mean())
 
-        assert accuracy(derive.tensors(plan, held)) >= least
+        assert accuracy(copying.derived_tensors(plan, held)) >= least
         scratch = Plan(tuple(replace(i, action="init") for i in plan.tensors), ())
-        assert accuracy(derive.tensors(scratch, held)) < 0.3
+        assert accuracy(copying.derived_tensors(scratch, held)) < 0.3

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 import dlv.versions.add as adding
 from dlv.canonical import dumps
 from dlv.errors import DlvError, NotFound, UnsafeInput, UsageError
-from dlv.metadata.staged import StagedFile
+from dlv.metadata.facts import StagedFile
 from dlv.versions.add import Request
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dlv.canonical as canonical
-import dlv.repository.tags as tags
+import dlv.repository.revisions as revisions
 import dlv.versions.commit as committing
 import dlv.versions.remove as remove
 from dlv.errors import NotFound, UsageError
@@ -97,7 +97,7 @@ def test_filters(repository: Repository, wanted: dict[str, object], expected: li
 
 
 def test_tags_and_removed_ones(repository: Repository) -> None:
-    tags.set_tag(repository, "good", "lenet@2", AUTHOR)
+    revisions.set_tag(repository, "good", "lenet@2", AUTHOR)
     assert listed(repository, tag="good") == listed(repository, tag="g*") == ["lenet@2"]
     with pytest.raises(NotFound) as caught:
         listed(repository, tag="god")

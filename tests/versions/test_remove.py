@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import dlv.repository.tags as tags
+import dlv.repository.revisions as revisions
 from dlv.canonical import dumps
 from dlv.errors import Conflict, NotFound, UsageError
 from dlv.metadata import versions
@@ -92,12 +92,12 @@ def test_a_base_of_deltas_is_needed(repository: Repository) -> None:
     freed = remove(repository, ["net@1"], AUTHOR, dry_run=True).reclaimable
     assert freed == own - chunks(repository, ("net@1", 1)) > 0
     remove(repository, ["net@2"], AUTHOR, dry_run=True)
-    tags.set_tag(repository, "good", "net@2", AUTHOR)
+    revisions.set_tag(repository, "good", "net@2", AUTHOR)
     with pytest.raises(Conflict, match="net@2, tagged `good`, is stored as a delta to net@1"):
         remove(repository, ["net@1"], AUTHOR)
     remove(repository, ["net@1"], AUTHOR, force=True)
     assert states(repository)["net@1"] == "removed"
-    assert [name for name, _ in tags.tags(repository)] == ["good"]
+    assert [name for name, _ in revisions.tags(repository)] == ["good"]
 
 
 def _hashes(repository: Repository) -> tuple[str, str]:
@@ -137,17 +137,17 @@ def test_several_versions_at_once(repository: Repository) -> None:
 
 
 def test_what_is_tagged_stays(repository: Repository) -> None:
-    tags.set_tag(repository, "good", "net@1", AUTHOR)
+    revisions.set_tag(repository, "good", "net@1", AUTHOR)
     with pytest.raises(Conflict, match="has the tag `good`"):
         remove(repository, ["net@1"], AUTHOR)
     done: Removed = remove(repository, ["net@1"], AUTHOR, force=True)
     assert done.tags == ["good"]
-    assert tags.tags(repository) == []
+    assert revisions.tags(repository) == []
     assert states(repository)["net@1"] == "removed"
 
 
 def test_snapshots_of_a_tagged_version_may_go(repository: Repository) -> None:
-    tags.set_tag(repository, "good", "net@1", AUTHOR)
+    revisions.set_tag(repository, "good", "net@1", AUTHOR)
     remove(repository, ["good"], AUTHOR, steps="1")
     assert gone(repository, "net@1") == [1]
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import dlv.disk.paths as paths
+import dlv.metadata.facts as facts
 import dlv.versions.add as adding
 import dlv.versions.working as working
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.canonical import hash_bytes, matrix_hash
-from dlv.metadata import staged
 from dlv.metadata.database import Database
 from dlv.objects.manifest import Container, Snapshot
 from dlv.versions.working import CHANGED, IN_THE_WAY, MISSING, SAME, Tracked, Working
@@ -149,7 +149,7 @@ class TestContent:
     ) -> None:
         status = (tmp_path / "w.npz").stat()
         row = ("w.npz", status.st_size, status.st_mtime_ns, hash_bytes(b"as commit noted it"))
-        staged.see(database, [row])
+        facts.record_looks(database, [row])
         first = Working(tmp_path, database, opened)
         assert first.compare(item) == SAME
         first.remember()

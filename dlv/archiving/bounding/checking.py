@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import dlv.metadata.matrices as matrices
 from dlv.archiving.bounding.make import Centres, Model, node_norms_of, usable
 from dlv.archiving.bounding.view import View
 from dlv.dataclass import dataclass
 from dlv.errors import DlvError
-from dlv.metadata import bounds as bounds_rows
 from dlv.metadata.database import Database
 from dlv.network.suffix.metric import faults
 from dlv.network.suffix.record import misfits, suffix_from_json
@@ -38,9 +38,9 @@ def check(
         if manifest.network is None or manifest.own is None:
             continue
         hashes = hashes_of(manifest, manifest.snapshots[manifest.own])
-        for name in bounds_rows.candidates(db, manifest.network.id, hashes.values()):
+        for name in matrices.bounds_candidates(db, manifest.network.id, hashes.values()):
             owners.setdefault(name, []).append((label, manifest))
-    for name in bounds_rows.stored(db):
+    for name in matrices.stored_bounds(db):
         labels = tuple(label for label, _ in owners.get(name, ()))
         try:
             record = decode(bytes(store.object(KIND, name)), f"bounds {name[:12]}")

@@ -1,4 +1,7 @@
-"""`archive --bounds`: versions stored so that their first planes tell labels for certain."""
+"""`archive --bounds`: versions stored so that their first planes tell labels for certain.
+
+Schedules are made with rows of data: given with the command, the version's own, or noise.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import field
 from pathlib import Path
 
+import numpy as np
+
 import dlv.archiving.reencode as reencode
+import dlv.evaluation.data as evaluation_data
+import dlv.metadata.matrices as matrices
 import dlv.recovery.compare as comparing
 import dlv.recovery.superseded as superseded
 import dlv.repository.revisions as revisions
-from dlv.archiving.bounding.calibration import Asked, rows_for
+from dlv.adapters.data.sets import Data, Wanted
+from dlv.adapters.data.settings import Settings
 from dlv.archiving.bounding.fixing import fix, halved, part
 from dlv.archiving.bounding.make import Made, Model, make_record
 from dlv.archiving.bounding.view import View
@@ -19,13 +27,15 @@ from dlv.archiving.proposal import Progress
 from dlv.archiving.reencode import Packing
 from dlv.archiving.tryouts import Choice
 from dlv.dataclass import dataclass
-from dlv.errors import Damaged, NotFound, StorageError, UsageError
+from dlv.errors import Damaged, DlvError, NotFound, StorageError, UsageError
+from dlv.evaluation.data import DataSource
 from dlv.kinds import Array
-from dlv.metadata import bounds as bounds_rows
-from dlv.metadata import matrices, versions
+from dlv.metadata import versions
 from dlv.metadata.database import Database
 from dlv.metadata.versions import Version
+from dlv.network.graph import Input, Network
 from dlv.network.ops.op import op_of
+from dlv.network.program import Program
 from dlv.network.suffix.record import suffix_from_json
 from dlv.objects.manifest import Manifest
 from dlv.pas.footer import Encoding
@@ -33,6 +43,105 @@ from dlv.repository.handle import Repository
 from dlv.weights.bounds import KIND, Record, decode, hashes_of, pinned, record_of
 from dlv.weights.store import MatrixStore, stored_network
 from dlv.weights.writer import PackRecord
+
+ROWS = 96
+_LENGTH = 16  # of an axis that the network leaves open
+_SUFFIXES = (".npz", ".npy", ".csv")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The data that was named, if any was, and how data is read; names are relative to a folder."""
+
+    data: str | None = None
+    settings: Settings = field(default_factory=Settings)
+    directory: Path = Path()
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Rows of every input; `source` says in a few words where they come from."""
+
+    rows: dict[str, Array]
+    source: str
+
+
+def rows_for(
+    repository: Repository, manifest: Manifest, program: Program, request: Asked
+) -> Calibration:
+    """What there is, best first. Data that was given must fit; the version's own may not."""
+    inputs = _inputs(program)
+    wanted = [Wanted(each.name, _row_shape(each)) for each in inputs]
+
+    def opened(source: DataSource) -> dict[str, Array]:
+        found = evaluation_data.open_source(
+            repository, source, request.settings, wanted, request.directory
+        )
+        return _read(found, inputs)
+
+    if request.data is not None:
+        source = evaluation_data.find_data(repository, request.data, [], request.directory)
+        return Calibration(opened(source), request.data)
+    for entry in manifest.files:
+        if entry.role == evaluation_data.ROLE and entry.path.endswith(_SUFFIXES):
+            try:
+                return Calibration(opened(DataSource(entry.path, entry)), entry.path)
+            except DlvError:
+                continue
+    return Calibration(noise(program.network, inputs), "noise")
+
+
+def _inputs(program: Program) -> list[Input]:
+    named = {each.name: each for each in program.network.inputs}
+    found = []
+    for name in program.input_names:
+        if name in named:
+            found.append(named[name])
+        else:
+            node = program.network.node(name)
+            found.append(Input(name, tuple(node.attrs["shape"]), node.attrs["dtype"]))
+    return found
+
+
+def _row_shape(item: Input) -> tuple[int | None, ...]:
+    return tuple(size if isinstance(size, int) else None for size in item.shape[1:])
+
+
+def _read(data: Data, inputs: Sequence[Input]) -> dict[str, Array]:
+    """Rows from all over the data: those of one class often stand together."""
+    places = np.unique(np.linspace(0, data.count - 1, min(ROWS, data.count)).round().astype(int))
+    rows = {}
+    for item in inputs:
+        column = data.inputs[item.name]
+        wanted = _row_shape(item)
+        if len(column.shape) != len(wanted) or any(
+            size not in (None, length) for size, length in zip(wanted, column.shape, strict=True)
+        ):
+            raise UsageError(
+                f"the rows of {column.name} have another shape than the input `{item.name}`",
+                why=f"they are {list(column.shape)}, the network wants {list(wanted)}",
+            )
+        rows[item.name] = np.concatenate([column.read(at, at + 1) for at in places.tolist()])
+    return rows
+
+
+def noise(network: Network, inputs: Sequence[Input]) -> dict[str, Array]:
+    """The same for every run: what it is, is said, and it bounds nothing wrongly."""
+    rng = np.random.default_rng(0)
+    words = [node.attrs["rows"] for node in network.nodes if op_of(node).lookup]
+    symbols: dict[str, int] = {}
+    rows: dict[str, Array] = {}
+    for item in inputs:
+        sizes = [
+            size if isinstance(size, int) else symbols.setdefault(str(size), _LENGTH)
+            for size in item.shape[1:]
+        ]
+        if item.dtype.startswith(("float", "bfloat")):
+            rows[item.name] = rng.standard_normal((ROWS, *sizes)).astype(np.float32)
+        else:
+            rows[item.name] = rng.integers(0, min(words, default=2), (ROWS, *sizes))
+    return rows
+
 
 Advance = Callable[[int], None]
 
@@ -44,13 +153,13 @@ def write_bounds(
     repository: Repository,
     view: View,
     record: Record,
-    matrices: Collection[str],
+    record_matrices: Collection[str],
     stale: Sequence[str],
     author: str,
     summary: str,
     advance: Advance = lambda _: None,
 ) -> int:
-    """New packs written, read back and switched to: their bytes. `matrices`: the record's.
+    """New packs written, read back and switched to: their bytes. `record_matrices`: the record's.
 
     The record counts from the very transaction in which its encodings do, and those that it takes
     the place of go. The caller holds `repository.writing()`.
@@ -76,8 +185,8 @@ def write_bounds(
         made = packing.finish(lambda names: superseded.intend(repository, names))
 
     def also(db: Database) -> None:
-        bounds_rows.forget(db, [other for other in stale if other != name])
-        bounds_rows.insert(db, name, record.network, matrices)
+        matrices.forget_bounds(db, [other for other in stale if other != name])
+        matrices.insert_bounds(db, name, record.network, record_matrices)
 
     reencode.verify(repository, store, made, advance)
     reencode.switch(repository, store, made, author, summary, also)
@@ -303,7 +412,7 @@ def _one(
     held = {model.hash(name) for name in model.program.tensors}
     before = sum(matrices.stored_of(db, held).values())
     total = sum(encoding.nbytes or 0 for m in held if (encoding := store.encoding(m)))
-    old = bounds_rows.candidates(db, manifest.network.id, model.hashes.values())
+    old = matrices.bounds_candidates(db, manifest.network.id, model.hashes.values())
     with View(store) as view, progress("bounds", 3 * total) as bar:
         keep = pinned(db, store, old)
         for name, rows in _weights(model):

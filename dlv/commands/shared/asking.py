@@ -57,13 +57,11 @@ class Session:
         A text that is the name of a saved query, which no query is, stands for that one.
         """
         import dlv.dql.execute as execute
-        import dlv.metadata.known_names as known_names
+        import dlv.metadata.usage as usage
         import dlv.views.queried as view
 
         call, found = self.call, 0
-        named = known_names.saved_query(
-            self.repository.database, text.strip().removesuffix(";").rstrip()
-        )
+        named = usage.saved_query(self.repository.database, text.strip().removesuffix(";").rstrip())
         text = text if named is None else named.text
         documents: list[dict[str, Any]] = []
         screen = view.screen_of(

@@ -63,13 +63,12 @@ def make_bounds(
     lenient: bool = False,
 ) -> bounding.Outcome:
     """Bounds of these versions, or of the latest ones, by data that is read as `eval` reads it."""
-    import dlv.archiving.bounding.calibration as calibrating
     import dlv.archiving.bounding.run as bounding
     import dlv.evaluation.data as settings
 
     file = None if config is None else str(call.directory / config)
     said = settings.read_settings(file, sets)
-    given = calibrating.Asked(calibration or said.input_data, said.data, call.directory)
+    given = bounding.Asked(calibration or said.input_data, said.data, call.directory)
     asked = bounding.Request(refs, given, call.author, lenient)
     return bounding.bound(call.repository, asked, progress=call.progress)
 

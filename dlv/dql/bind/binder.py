@@ -35,7 +35,7 @@ from dlv.dql.words import ast
 from dlv.dql.words.ast import NOWHERE, Span
 from dlv.dql.words.diagnosis import SyntaxFault
 from dlv.errors import DlvError, NotFound, UsageError, nearest
-from dlv.metadata.known_names import KnownNames
+from dlv.metadata.usage import KnownNames
 from dlv.network.selector import Selector, SelectorFault, selector
 
 # What is wrong with a query whose words are in order: names, kinds, references

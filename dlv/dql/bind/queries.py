@@ -15,7 +15,6 @@ from dlv.dql.bind.things import ANY, LIST, VERSION, WORDS, Result, Scalar, Varia
 from dlv.dql.words import ast, parser
 from dlv.dql.words.diagnosis import SyntaxFault
 from dlv.errors import nearest
-from dlv.metadata.known_names import KnownNames
 from dlv.metadata.select import relations
 from dlv.metadata.select.relations import (
     Aggregate,
@@ -29,6 +28,7 @@ from dlv.metadata.select.relations import (
     Source,
     Value,
 )
+from dlv.metadata.usage import KnownNames
 
 
 def resolve(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from dlv.dql.bind.bound import Bound
-from dlv.metadata.nan import is_nan
+from dlv.metadata.schemas import is_nan
 from dlv.metadata.select.relations import (
     All,
     Compare,

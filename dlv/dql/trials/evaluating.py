@@ -24,11 +24,17 @@ from dlv.dql.bind.bound import Evaluation, Ranked
 from dlv.dql.bind.configurations import looked_up
 from dlv.dql.committing import check_name
 from dlv.dql.outcome import Explained, QueryOptions, Trial, Trials
-from dlv.dql.trials.candidates import Candidate, merged
-from dlv.dql.trials.preparing import Picking, Planned, Preparing, described
-from dlv.dql.trials.training_data import DataSets
+from dlv.dql.trials.preparing import (
+    Candidate,
+    DataSets,
+    Picking,
+    Planned,
+    Preparing,
+    described,
+    merged,
+)
 from dlv.errors import DlvError, NotFound, UsageError, nearest
-from dlv.events.logs.migrate import Tail
+from dlv.events.logs.batches import Tail
 from dlv.metadata.trials import Trials as Store
 from dlv.repository.handle import Repository
 from dlv.training.config import TRAINER

@@ -1,4 +1,4 @@
-"""Trials before they start: their configurations, which there are, and what is wrong with them."""
+"""Trials before they start: the networks, weights, data and configurations that `evaluate` uses."""
 
 from __future__ import annotations
 
@@ -8,19 +8,33 @@ import shutil
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+import dlv.disk.durable as durable
+import dlv.network.edits.reuse as reuse
+import dlv.versions.copying as copying
+from dlv.adapters.checkpoint import Tensor
+from dlv.adapters.data.columns import PREFIX
+from dlv.adapters.data.sets import UNVERIFIED, fingerprint, fingerprint_of, open_parts
 from dlv.canonical import dumps
 from dlv.dataclass import dataclass
 from dlv.dql.bind.bound import Automatic, Evaluation, Rows, Varied
-from dlv.dql.bind.configurations import looked_up
-from dlv.dql.trials.candidates import Candidate
-from dlv.dql.trials.training_data import DataSet, DataSets
-from dlv.errors import StorageError, UnsafeInput, UsageError
+from dlv.dql.bind.configurations import looked_up, versioned_entry
+from dlv.dql.deriving import Origin
+from dlv.dql.outcome import Model
+from dlv.dtypes import ITEM_BYTES
+from dlv.errors import NotFound, StorageError, UnsafeInput, UsageError, nearest
+from dlv.metadata.versions import Version
+from dlv.network.edits.reuse import Plan
+from dlv.network.edits.wiring import Edit
 from dlv.network.graph import Network
+from dlv.network.verify import verify
+from dlv.objects.manifest import Manifest
+from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
-from dlv.training import checkpoints
+from dlv.training import checkpoints, fitting
 from dlv.training import config as configs
 from dlv.training.config import TRAINER, Config, Setting, trial_id
 from dlv.training.ledger import sampling
@@ -41,7 +55,235 @@ from dlv.training.ledger.space import (
     named,
 )
 from dlv.training.trainers import contract
-from dlv.training.trial_files import TrialFiles
+from dlv.training.trainers.rows import CACHE, Fingerprints, inputs_of, wanted_of
+from dlv.training.trial_files import EXTRACTED, TrialFiles, Weights, start_hash
+from dlv.versions.copying import Held
+from dlv.weights.store import MatrixStore
+
+SCRATCH = "scratch"
+MOST_TOLD = 60  # characters of what was done to a network
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A network, the version that its weights come from, and what becomes of them in it.
+
+    `origins`: labels of the versions that it was made of; `plan`: None where nothing was changed.
+    """
+
+    network: Network
+    origins: tuple[str, ...]
+    source: Version
+    manifest: Manifest
+    held: Held
+    edits: tuple[Edit, ...] = ()
+    plan: Plan | None = None
+    constants: Mapping[str, Tensor] = field(default_factory=dict)
+    _hashes: dict[tuple[bool, int], str] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def label(self) -> str:
+        """For people: whose network it is, and what was done to it."""
+        told = "; ".join(edit.text or f"{edit.action} {edit.node}" for edit in self.edits)
+        told = told if len(told) <= MOST_TOLD else f"{told[: MOST_TOLD - 3]}..."
+        return " and ".join(self.origins) + (f": {told}" if told else "")
+
+    def start(self, config: Config) -> list[Tensor]:
+        """The tensors that a trial begins with; each is made when it is read."""
+        plan = self.plan_of(config)
+        if plan is None:
+            return list(self.held.tensors)
+        return self.held.carried(plan, config.seed)
+
+    def plan_of(self, config: Config) -> Plan | None:
+        """How they are made; None: they are those of the version."""
+        if config["init"] == SCRATCH:
+            return self._fresh
+        if not self.held.tensors:
+            return self._fresh
+        return self.plan
+
+    def start_hash(self, config: Config) -> str:
+        plan = self.plan_of(config)
+        made = plan is not None and plan.share < 1
+        key = (config["init"] == SCRATCH, config.seed if made else 0)
+        if key not in self._hashes:
+            weights: Mapping[str, Weights] = {each.name: each for each in self.start(config)}
+            self._hashes[key] = start_hash(weights)
+        return self._hashes[key]
+
+    @property
+    def _fresh(self) -> Plan:
+        """All tensors new: of the shapes that the network says, of the dtypes that it had."""
+        shapes = self.held.shapes
+        dtypes = {name: dtype for name, (dtype, _) in shapes.items()}
+        return reuse.plan(self.network, self.network, {}, tied=self.held.tied, dtypes=dtypes)
+
+
+def of_version(repository: Repository, store: MatrixStore, version: Version) -> Candidate | None:
+    """None if the version has no network."""
+    manifest = repository.manifest(version.id)
+    if manifest.network is None:
+        return None
+    held = copying.held_by(manifest, version.label, store)
+    problems = verify(held.network, held.shapes or None)
+    faults = [problem for problem in problems if problem.severity == "error"]
+    if faults:
+        raise UsageError(
+            f"the network of {version.label} cannot be trained: {faults[0]}",
+            why="; ".join(map(str, faults[1:3])) or None,
+            hint=f"dlv desc {version.label} --layers",
+        )
+    return Candidate(
+        *(held.network, (version.label,), version, manifest, held),
+        constants=_constants(manifest, store, held.network),
+    )
+
+
+def of_model(
+    repository: Repository, store: MatrixStore, model: Model, origin: Origin, version: Version
+) -> Candidate:
+    """A derived network; `origin`: the version that it was derived from in the end."""
+    manifest = repository.manifest(version.id)
+    held = copying.held_by(manifest, version.label, store)
+    plan = model.reuse
+    if plan is None and held.tensors:
+        plan = origin.plan(model.network)
+    return Candidate(
+        *(model.network, model.origins, version, manifest, held),
+        edits=model.edits,
+        plan=plan,
+        constants=_constants(manifest, store, model.network),
+    )
+
+
+def _constants(manifest: Manifest, store: MatrixStore, network: Network) -> dict[str, Tensor]:
+    assert manifest.network is not None
+    found = {}
+    for told in manifest.network.constants:
+        name, shape = str(told["name"]), tuple(told["shape"])
+        if name in network.constants:
+            size = ITEM_BYTES.get(str(told["dtype"]), 1)
+            for axis in shape:
+                size *= axis
+            read = partial(store.matrix, str(told["hash"]))
+            found[name] = Tensor(name, str(told["dtype"]), shape, size, read)
+    return found
+
+
+def merged(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Equal networks with equal weights once, all origins told."""
+    found: dict[tuple[str, str], Candidate] = {}
+    for each in candidates:
+        found.setdefault((each.network.id, each.source.id), each)
+    return list(found.values())
+
+
+FETCH = {
+    "s3": "aws s3 cp {} .",
+    "gs": "gcloud storage cp {} .",
+    **dict.fromkeys(("http", "https"), "curl -LO {}"),
+}
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """`path` is what a worker opens."""
+
+    where: str
+    path: str
+    fingerprint: str
+
+    @property
+    def verified(self) -> bool:
+        """Whether the fingerprint is of the content; else only the code knows what comes."""
+        return not self.fingerprint.startswith(UNVERIFIED)
+
+
+class DataSets:
+    """What configurations of one query name, each looked for once."""
+
+    def __init__(self, repository: Repository, directory: Path, beside: Path | None = None) -> None:
+        self._repository = repository
+        self._places = [directory, *([beside] if beside is not None else [])]
+        self._prints = Fingerprints(repository.cache / CACHE, fingerprint)
+        self._found: dict[str, DataSet] = {}
+        self._opened: set[bytes] = set()
+
+    def of(self, where: str) -> DataSet:
+        """NotFound if it is not there: a path from the working directory, or from beside the
+        configuration file; REF:FILE; python:module:function."""
+        if where not in self._found:
+            self._found[where] = self._look(where)
+        return self._found[where]
+
+    def check(self, data: DataSet, network: Network, called: str, config: Config) -> None:
+        """Whether the trainer torch can learn from it, as far as that is told without reading it
+        all. Trainers of the user's own may read what they like."""
+        if config.trainer != TRAINER or data.where.startswith(PREFIX):
+            return
+        asked = [data.where, network.id, config["data"], config["loss"], config["val"]]
+        if (key := dumps(asked)) in self._opened:
+            return
+        self._opened.add(key)
+        source = open_parts(
+            data.path,
+            config["data"],
+            wanted_of(inputs_of(network)),
+            self._places[0],
+            digest=lambda _: data.fingerprint,
+        )
+        fitting.check_fit(source, network, called, config)
+
+    def _look(self, where: str) -> DataSet:
+        if where.startswith(PREFIX):
+            return DataSet(where, where, fingerprint_of(where, self._places[0]))
+        if "://" in where:
+            raise UsageError(
+                f"{where} cannot be read",
+                why="trainers read files, folders and what python:module:function gives",
+                hint=_fetched(where),
+            )
+        for folder in self._places:
+            path = folder / where
+            if path.exists():
+                path = path.resolve()
+                return DataSet(where, str(path), self._prints(path))
+        if ":" in where:
+            found = self._stored(where)
+            if found is not None:
+                return found
+        beside = (self._places[0] / where).parent
+        names = [each.name for each in beside.iterdir()] if beside.is_dir() else []
+        shown = where[: len(where) - len(PurePosixPath(where).name)]
+        raise NotFound(
+            f"there is no data {where}",
+            why=f"looked in {' and '.join(dict.fromkeys(map(str, self._places)))}",
+            did_you_mean=[shown + name for name in nearest(PurePosixPath(where).name, names)],
+        )
+
+    def _stored(self, where: str) -> DataSet | None:
+        """An associated file of a version, taken out of the repository."""
+        entry = versioned_entry(self._repository, where)
+        if entry is None:
+            return None
+        folder = durable.make_directory(self._repository.trials_folder / EXTRACTED)
+        path = folder / f"{entry.blake3}{PurePosixPath(entry.path).suffix}"
+        if not path.is_file() or path.stat().st_size != entry.bytes:
+            content = FileStore(self._repository.files_git).read(entry)
+            durable.replace(path, content, tmp_dir=self._repository.tmp)
+        else:
+            os.utime(path)  # gc sees that it is wanted
+        return DataSet(where, str(path), entry.blake3)
+
+
+def _fetched(where: str) -> str:
+    """What to type where data lies on another machine."""
+    scheme, _, rest = where.partition("://")
+    command = FETCH.get(scheme.lower(), "copy it to this machine").format(where)
+    name = rest.rstrip("/").rpartition("/")[2] or "rows.npz"
+    return f'{command}, and then config.input_data = "{name}"; or python:module:function reads it'
+
 
 # The configurations of each network: what is varied, in a fixed order, as settings
 

@@ -1,7 +1,7 @@
-"""The grammar as tables, which are kept in the user's own cache: to make them takes long.
+"""The grammar as tables, and the tree of a query made from what they match.
 
-lark makes them, and takes longer to load than a query to be answered: what comes of it is plain
-enough to be kept as JSON, and is read without it.
+lark makes the tables, and takes longer to load than a query takes to answer. So they are kept as
+JSON in the user's own cache, and read without lark.
 """
 
 from __future__ import annotations
@@ -10,14 +10,288 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from dlv.canonical import hash_bytes
 from dlv.dataclass import dataclass
-from dlv.dql.words.building import MAKERS, Make
+from dlv.dql.words import ast
+from dlv.dql.words.ast import Span
+
+Built = Any  # a part of the tree, a word of the text, or a list of parts
+Make = Callable[[Span, list[Built]], Built]
+
+_DIGITS = 18  # Python refuses to read more than 4300 at once
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'"}
+
+
+def text_of(token: str) -> str:
+    """What a quoted string says; a backslash before any other character stays."""
+    return re.sub(
+        r"\\(.)", lambda found: _ESCAPES.get(found[1], found[0]), token[1:-1], flags=re.DOTALL
+    )
+
+
+def pattern_of(token: str) -> str:
+    return token[3:-1]
+
+
+def number_of(token: str) -> int | float:
+    return int(token) if token.isdigit() and len(token) <= _DIGITS else float(token)
+
+
+def whole_of(token: str) -> int:
+    """A count or a place; of more digits than are ever meant, the largest that SQLite knows."""
+    return int(token) if len(token) <= _DIGITS else (1 << 63) - 1
+
+
+def _listed(children: list[Built]) -> tuple[Built, ...]:
+    return tuple(child for child in children if child is not None)
+
+
+def _word(child: Built) -> str | None:
+    return None if child is None else str(child)
+
+
+def _name(child: Built) -> str:
+    """A name that may be written as a string."""
+    text = str(child)
+    return text_of(text) if text[:1] in "\"'" else text
+
+
+def _call(span: Span, children: list[Built]) -> ast.Call:
+    """`on local` is `on local()`."""
+    (child,) = children
+    if isinstance(child, ast.Call):
+        return child
+    return ast.Call(child, (), span=Span(span.end - len(child), span.end))
+
+
+def _argument(span: Span, children: list[Built]) -> ast.Argument:
+    value, direction = children
+    if isinstance(value, ast.Compare) and value.operator == "=" and direction is None:
+        left = value.left
+        if isinstance(left, ast.Path) and not left.trailers:
+            return ast.Argument(value.right, left.name, span=span)
+    return ast.Argument(value, None, direction, span=span)
+
+
+def _select(span: Span, children: list[Built]) -> ast.Select:
+    distinct, items, sources, where, group_by, having = children
+    return ast.Select(
+        items, distinct is not None, sources or (), where, group_by or (), having, span=span
+    )
+
+
+def _derived(kind: type[ast.Derived]) -> Make:
+    def make(span: Span, children: list[Built]) -> ast.Derived:
+        name, sources, where, (each, actions), into = children
+        return kind(str(name), sources, where, each, actions, into, span=span)
+
+    return make
+
+
+def _mutate(span: Span, children: list[Built]) -> tuple[bool | None, tuple[ast.Action, ...]]:  # noqa: ARG001
+    mode, *actions = children
+    return mode, tuple(actions)
+
+
+def _evaluate(span: Span, children: list[Built]) -> ast.Evaluate:
+    name, sources, where, settings, vary, using, keep, budget, on, into = children
+    return ast.Evaluate(
+        str(name),
+        sources,
+        where,
+        settings or (),
+        vary or (),
+        using,
+        keep or (),
+        budget or (),
+        on,
+        into,
+        span=span,
+    )
+
+
+def _query(span: Span, children: list[Built]) -> ast.Query:
+    body, order_by, limits = children
+    limit, offset = limits or (None, None)
+    return ast.Query(body, order_by or (), limit, offset, span=span)
+
+
+def _order(span: Span, children: list[Built]) -> ast.Order:
+    value, direction, nulls = children
+    return ast.Order(value, direction == "desc", nulls, span=span)
+
+
+def _dimension(span: Span, children: list[Built]) -> ast.Dimension:
+    target, domain, when = children
+    linked = isinstance(target, tuple)
+    paths = target if linked else (target,)
+    return ast.Dimension(paths, linked, domain, None, when, span=span)
+
+
+def _automatic(span: Span, children: list[Built]) -> ast.Dimension:
+    target, args, when = children
+    linked = isinstance(target, tuple)
+    paths = target if linked else (target,)
+    return ast.Dimension(paths, linked, None, args or (), when, span=span)
+
+
+def _like(span: Span, children: list[Built]) -> ast.Like:
+    left, negated, pattern, escape = children
+    kept = None if escape is None else text_of(escape)
+    return ast.Like(left, negated is not None, pattern, False, kept, span=span)
+
+
+def _stretch(span: Span, children: list[Built]) -> ast.Stretch:
+    first, last, step = children
+    return ast.Stretch(first, last, None if step is None else number_of(step), span=span)
+
+
+def _lineage(span: Span, children: list[Built]) -> ast.Lineage:
+    left, relation, right, within = children
+    steps = None if within is None else whole_of(within)
+    return ast.Lineage(relation, left, right, steps, span=span)
+
+
+def _binary(operator: str) -> Make:
+    return lambda span, children: ast.Binary(operator, *children, span=span)
+
+
+def _constant(value: Built) -> Make:
+    return lambda _span, _children: value
+
+
+def _only(_span: Span, children: list[Built]) -> Built:
+    return children[0]
+
+
+def _all(_span: Span, children: list[Built]) -> tuple[Built, ...]:
+    return _listed(children)
+
+
+_SAME = {"==": "=", "<>": "!="}
+_LITERALS: Mapping[str, Make] = {
+    "number": lambda span, c: ast.Number(number_of(c[0]), span=span),
+    "string": lambda span, c: ast.Text(text_of(c[0]), span=span),
+    "true": lambda span, _: ast.Boolean(True, span=span),
+    "false": lambda span, _: ast.Boolean(False, span=span),
+    "null": lambda span, _: ast.Null(span=span),
+    "param": lambda span, c: ast.Parameter(str(c[0])[1:], span=span),
+    "int": lambda _, c: whole_of(c[0]),
+    "bound": lambda _, c: number_of(c[0]),
+    "neg_bound": lambda _, c: -number_of(c[0]),
+    "span": _stretch,
+    "list_": lambda span, c: ast.Listing(_listed(c), span=span),
+    "tuple_": lambda span, c: ast.Group(tuple(c), span=span),
+    "paren_set": lambda span, c: ast.Group(tuple(c), span=span),
+}
+_NAMES: Mapping[str, Make] = {
+    "path": lambda span, c: ast.Path(str(c[0]), tuple(c[1:]), span=span),
+    "attr": lambda span, c: ast.Attribute(str(c[0]), span=span),
+    "method": lambda span, c: ast.Method(str(c[0]), c[1], span=span),
+    "selector": lambda span, c: ast.Selector(text_of(c[0]), span=span),
+    "re_selector": lambda span, c: ast.Selector(pattern_of(c[0]), True, span=span),
+    "type_selector": lambda span, c: ast.TypeSelector(c[0], span=span),
+    "index": lambda span, c: ast.Index(whole_of(c[0]), span=span),
+    "call": lambda span, c: ast.Call(str(c[0]), c[1], span=span),
+    "call_args": _all,
+    "arg": _argument,
+    "star": lambda span, _: ast.Argument(ast.Star(span=span), span=span),
+    "template": lambda span, c: ast.Template(str(c[0]), c[1] or (), c[1] is not None, span=span),
+    "templates": _all,
+}
+_CONDITIONS: Mapping[str, Make] = {
+    "or_": lambda span, c: ast.Or(tuple(c), span=span),
+    "and_": lambda span, c: ast.And(tuple(c), span=span),
+    "not_": lambda span, c: ast.Unary("not", c[0], span=span),
+    "compare": lambda span, c: ast.Compare(_SAME.get(c[1], str(c[1])), c[0], c[2], span=span),
+    "eq": lambda span, c: ast.Compare("=", c[0], c[1], span=span),
+    "like": _like,
+    "ilike": lambda span, c: ast.Like(c[0], c[1] is not None, c[2], True, None, span=span),
+    "matches": lambda span, c: ast.Matches(c[0], c[1] is not None, text_of(c[2]), span=span),
+    "in_": lambda span, c: ast.In(c[0], c[1] is not None, c[2], span=span),
+    "between": lambda span, c: ast.Between(c[0], c[1] is not None, c[2], c[3], span=span),
+    "is_null": lambda span, c: ast.IsNull(c[0], c[1] is not None, span=span),
+    "is_nan": lambda span, c: ast.IsNan(c[0], c[1] is not None, span=span),
+    "has": lambda span, c: ast.Has(c[0], c[1] is not None, c[2], span=span),
+    "negated": _constant("not"),
+    "quantified": lambda span, c: ast.Quantified(c[0], c[1], span=span),
+    **{word: _constant(word) for word in ("any", "every", "no")},
+    "lineage": _lineage,
+    **{
+        word: _constant(word)
+        for word in ("derived_from", "ancestor_of", "child_of", "parent_of", "sibling_of")
+    },
+    "exists_path": lambda span, c: ast.Exists(c[0], span=span),
+    "exists_query": lambda span, c: ast.Exists(c[0], span=span),
+    "add": _binary("+"),
+    "sub": _binary("-"),
+    "mul": _binary("*"),
+    "div": _binary("/"),
+    "mod": _binary("%"),
+    "neg": lambda span, c: ast.Unary("-", c[0], span=span),
+}
+_CLAUSES: Mapping[str, Make] = {
+    "start": _all,
+    "define": lambda span, c: ast.Define(_name(c[0]), c[1], span=span),
+    "explain": lambda span, c: ast.Explain(c[1], c[0] is not None, span=span),
+    "query": _query,
+    "set_": lambda span, c: ast.SetOperation(c[1], c[0], c[2], span=span),
+    "union": _constant("union"),
+    "union_all": _constant("union all"),
+    "intersect": _constant("intersect"),
+    "except_": _constant("except"),
+    "select": _select,
+    "select_list": _all,
+    "select_item": lambda span, c: ast.Item(c[0], _word(c[1]), span=span),
+    "select_all": lambda span, _: ast.Item(ast.Star(span=span), None, span=span),
+    "from_": _all,
+    "range_all": lambda span, c: ast.Source(str(c[0]), None, span=span),
+    "range_sub": lambda span, c: ast.Source(str(c[0]), c[1], span=span),
+    "range_anon": lambda span, c: ast.Source(_word(c[1]), c[0], span=span),
+    "saved_query": lambda span, c: ast.Saved(text_of(c[0]), span=span),
+    "inline_query": _only,
+    "where": _only,
+    "group_by": _all,
+    "having": _only,
+    "order_by": _all,
+    "order_item": _order,
+    "asc": _constant("asc"),
+    "desc": _constant("desc"),
+    "nulls_first": _constant(True),
+    "nulls_last": _constant(False),
+    "limit": lambda _, c: (c[0], c[1]),
+    "into": lambda _, c: text_of(c[0]),
+}
+_VERBS: Mapping[str, Make] = {
+    "slice": _derived(ast.Slice),
+    "construct": _derived(ast.Construct),
+    "evaluate": _evaluate,
+    "mutate": _mutate,
+    "each": _constant(True),
+    "all": _constant(False),
+    "assign": lambda span, c: ast.Action(c[0], c[1], span=span),
+    "enumerate_": lambda span, c: ast.Action(c[0], None, c[1], span=span),
+    "bare_action": lambda span, c: ast.Action(c[0], span=span),
+    "with_": _all,
+    "setting": lambda span, c: ast.Action(c[0], c[1], span=span),
+    "vary": _all,
+    "dim_in": _dimension,
+    "dim_auto": _automatic,
+    "linked": _all,
+    "when": _only,
+    "using": _call,
+    "keep": _all,
+    "rule": _only,
+    "budget": _only,
+    "on_": _call,
+}
+MAKERS: Mapping[str, Make] = {**_LITERALS, **_NAMES, **_CONDITIONS, **_CLAUSES, **_VERBS}
+
 
 END = "$END"
 _FORM = 1  # of the tables

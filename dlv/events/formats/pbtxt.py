@@ -13,7 +13,7 @@ from typing import Any
 
 from dlv.dataclass import dataclass
 from dlv.errors import Damaged
-from dlv.events.formats.wire import (
+from dlv.events.formats.summaries import (
     BYTES,
     DEPTH,
     FIXED32,
@@ -26,7 +26,7 @@ from dlv.events.formats.wire import (
     signed32,
     single,
 )
-from dlv.events.formats.wire import varint as varint_at
+from dlv.events.formats.summaries import varint as varint_at
 
 MESSAGES = """\
 AllocationDescription: 1 requested_bytes int64, 2 allocated_bytes int64, 3 allocator_name

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.dataclass import dataclass
-from dlv.events.formats.wire import (
+from dlv.events.formats.summaries import (
     BYTES,
     FIXED32,
     FIXED64,

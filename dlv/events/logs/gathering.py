@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.events.formats import summaries, tensors
-from dlv.events.formats.summaries import Event, Value
+from dlv.events.formats.summaries import Event, Malformed, Value
 from dlv.events.formats.tensors import MOST_REPEATED, STRING, Tensor, Unusable
-from dlv.events.formats.wire import Malformed
 from dlv.events.logs.points import (
     BLOBS,
     SCALAR,

@@ -15,8 +15,16 @@ from numpy.typing import NDArray
 
 from dlv.dataclass import dataclass
 from dlv.events.formats import summaries
-from dlv.events.formats.summaries import Value
-from dlv.events.formats.wire import BYTES, FIXED32, FIXED64, VARINT, Malformed, fields, varint
+from dlv.events.formats.summaries import (
+    BYTES,
+    FIXED32,
+    FIXED64,
+    VARINT,
+    Malformed,
+    Value,
+    fields,
+    varint,
+)
 from dlv.events.logs.points import SCALAR, Series
 from dlv.kinds import Floats
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from dlv.dataclass import dataclass
-from dlv.events.provider.answers import InvalidArgument
+from dlv.events.provider.store import InvalidArgument
 
 Value = str | float | bool
 Kind = Literal["interval", "float", "string", "bool"]

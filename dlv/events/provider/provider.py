@@ -15,8 +15,11 @@ from dlv.canonical import keyed_hash
 from dlv.errors import NotFound, nearest
 from dlv.events.logs.points import BLOBS, SCALAR, TENSOR
 from dlv.events.provider import hyperparameters, sampling
-from dlv.events.provider.answers import (
+from dlv.events.provider.hyperparameters import Filter, Hyperparameter, SessionGroup, Sort
+from dlv.events.provider.sampling import Choice
+from dlv.events.provider.store import (
     BlobReference,
+    BlobRow,
     Blobs,
     ByRun,
     InvalidArgument,
@@ -24,13 +27,12 @@ from dlv.events.provider.answers import (
     Points,
     Run,
     Scalar,
+    SeriesRow,
+    Store,
     Tensor,
     Unreadable,
     array_of,
 )
-from dlv.events.provider.hyperparameters import Filter, Hyperparameter, SessionGroup, Sort
-from dlv.events.provider.sampling import Choice
-from dlv.events.provider.store import BlobRow, SeriesRow, Store
 
 _PLACE = struct.Struct(">qqIq")
 _CHECK = 16  # bytes of the keyed hash

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from dlv.dataclass import dataclass
 from dlv.events.provider import downsample
-from dlv.events.provider.answers import InvalidArgument, Points
-from dlv.events.provider.store import ChunkRow, Columns, SeriesRow, Store
+from dlv.events.provider.store import ChunkRow, Columns, InvalidArgument, Points, SeriesRow, Store
 
 Sampling = Literal["sampled", "linear", "step", "envelope"]
 SAMPLINGS = ("sampled", "linear", "step", "envelope")

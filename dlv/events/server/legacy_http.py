@@ -21,11 +21,10 @@ from dlv.events.formats.pbtxt import PLUGIN as GRAPHS
 from dlv.events.formats.pbtxt import RUN_GRAPH, limited_graph, text
 from dlv.events.formats.tensors import OldHistogram
 from dlv.events.logs.points import BLOBS, SCALAR, TENSOR
-from dlv.events.provider.answers import InvalidArgument, array_of
 from dlv.events.provider.downsample import linear
 from dlv.events.provider.provider import Provider
-from dlv.events.provider.store import Columns, SeriesRow, TensorRow
-from dlv.events.server.responses import Answer, Environ, Start, document, media, media_type
+from dlv.events.provider.store import Columns, InvalidArgument, SeriesRow, TensorRow, array_of
+from dlv.events.server.security import Answer, Environ, Start, document, media, media_type
 
 _BELOW_ONE = math.nextafter(1, 0)
 

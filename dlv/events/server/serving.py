@@ -14,8 +14,7 @@ from typing import Any
 from wsgiref.simple_server import ServerHandler, WSGIRequestHandler, WSGIServer
 
 from dlv.errors import Conflict, DlvError, UsageError
-from dlv.events.server.responses import Answer, App, Environ, Start, refusal
-from dlv.events.server.security import bracketed
+from dlv.events.server.security import Answer, App, Environ, Start, bracketed, refusal
 
 LOOPBACK = "127.0.0.1"
 BODY_LIMIT = 16 << 20

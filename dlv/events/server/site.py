@@ -13,8 +13,7 @@ from dlv.dataclass import dataclass
 from dlv.errors import UsageError, require
 from dlv.events.provider.provider import Provider
 from dlv.events.server.legacy_http import SIZES, LegacyApi
-from dlv.events.server.responses import App, BlobRoute, Environ, Start, refusal
-from dlv.events.server.security import Guard
+from dlv.events.server.security import App, BlobRoute, Environ, Guard, Start, refusal
 from dlv.events.server.serving import Shield
 from dlv.events.server.tb_provider import data_provider
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from dlv.errors import DlvError, NotFound, UsageError, require
-from dlv.events.provider.answers import InvalidArgument, Listed, Unreadable
 from dlv.events.provider.hyperparameters import Filter, Sort
 from dlv.events.provider.provider import Provider, Where
 from dlv.events.provider.sampling import Choice
+from dlv.events.provider.store import InvalidArgument, Listed, Unreadable
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from dlv.metadata.nan import NAN, known
+from dlv.metadata.schemas import NAN, known_number
 from dlv.metadata.select import nodes as select_nodes
 from dlv.metadata.select import relations as r
 from dlv.metadata.select.functions import like_test, pieces_of_like, selector_test
@@ -238,7 +238,7 @@ def _decoded(value: Any) -> Any:
     if isinstance(value, bytes):
         if value in (TRUE, FALSE):
             return value == TRUE
-        return known(value) if not value else json.loads(value[1:])
+        return known_number(value) if not value else json.loads(value[1:])
     return value
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dlv.errors import UsageError
-from dlv.metadata.nan import BLOB, known, stored
+from dlv.metadata.schemas import BLOB, known_number, stored_number
 from dlv.network.selector import Fixed, Piece, Selector, Wildcard
 
 # Aggregates that SQLite lacks, or that fail where numbers grow large or are none
@@ -23,13 +23,13 @@ class Numbers:
         self.values: list[int | float] = []
 
     def step(self, value: Any) -> None:
-        value = known(value)
+        value = known_number(value)
         if isinstance(value, (int, float)):
             self.values.append(value)
 
     def finalize(self) -> Any:
         found = self.figure()
-        return stored(found) if isinstance(found, float) else found
+        return stored_number(found) if isinstance(found, float) else found
 
     def figure(self) -> Any:
         raise NotImplementedError

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dlv.dataclass import dataclass
 from dlv.errors import UsageError
-from dlv.metadata.nan import NAN
+from dlv.metadata.schemas import NAN
 from dlv.metadata.select import relations as r
 from dlv.metadata.select.plan import variables, where
 from dlv.metadata.select.scope import Expression, Range, Statement, joined

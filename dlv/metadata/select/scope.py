@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from dlv.canonical import dumps
 from dlv.dataclass import dataclass
 from dlv.metadata.database import Database
-from dlv.metadata.nan import stored
+from dlv.metadata.schemas import stored_number
 from dlv.metadata.select.functions import AGGREGATES, LARGEST
 from dlv.metadata.select.relations import Condition, Query
 
@@ -84,7 +84,7 @@ def encoded(value: Any) -> Any:
     if isinstance(value, int):
         return value if -LARGEST <= value <= LARGEST else float(value)
     if isinstance(value, float):
-        return stored(value)
+        return stored_number(value)
     if isinstance(value, (tuple, list, dict)):
         return b"j" + dumps(_plain(value))
     return value

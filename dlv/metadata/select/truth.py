@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from dlv.metadata.nan import is_nan
+from dlv.metadata.schemas import is_nan
 from dlv.metadata.select import relations as r
 from dlv.metadata.select.functions import like_test
 from dlv.network.patterns import compare

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from dlv.canonical import NON_FINITE, float_of
 from dlv.metadata import facts
 from dlv.metadata.database import Database
-from dlv.metadata.nan import NAN, is_nan, known, stored
+from dlv.metadata.schemas import NAN, is_nan, known_number, stored_number
 from dlv.metadata.select import nodes as select_nodes
 from dlv.metadata.select import relations as r
 from dlv.metadata.select.scope import Expression, Range, Statement, encoded
@@ -57,7 +57,7 @@ def folded(s: Statement, tree: T, leaf: Callable[[T], str]) -> str:
         if not parts or room < len(parts):
             leaves.append(leaf(here))
             place = len(leaves) - 1
-            return lambda given: known(given[place])
+            return lambda given: known_number(given[place])
         built = [build(part, some) for part, some in zip(parts, _shares(parts, room), strict=True)]
         return lambda given: _combined(here, [each(given) for each in built])
 
@@ -68,7 +68,7 @@ def folded(s: Statement, tree: T, leaf: Callable[[T], str]) -> str:
 
 def reckon(operator: str, left: Any, right: Any) -> Any:
     """For SQL: what two numbers give, NaN among them."""
-    return encoded(arithmetic(operator, known(left), known(right)))
+    return encoded(arithmetic(operator, known_number(left), known_number(right)))
 
 
 def _shares(parts: Sequence[Any], room: int) -> list[int]:
@@ -181,7 +181,7 @@ def evaluated(s: Statement, name: str) -> str | None:
 
 def _merged(s: Statement, version: int, name: str, value: float) -> tuple[Any, ...]:
     """The newest evaluation counts for more than how training ended."""
-    last = stored(value)
+    last = stored_number(value)
     pairs = known_series(s, name)
     for run, tag in sorted(pairs, reverse=True):
         row = s.db.row(
@@ -404,9 +404,10 @@ def _metric_at(s: Statement, range_: Range, name: str, step: int) -> Expression:
     version = range_.hash
     if range_.ground:
         version = f"CASE WHEN {range_.alias}.batch IS NULL THEN {range_.hash} END"
-        known = called
+        previous = called
         called = s.function(
-            "dql_at_any", lambda version: None if version is None else s.functions[known](version)
+            "dql_at_any",
+            lambda version: None if version is None else s.functions[previous](version),
         )
     return Expression(f"{called}({version})", "number")
 

@@ -15,8 +15,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from dlv.dataclass import dataclass
 from dlv.network.graph import Network, Node, plain
-from dlv.network.likeness.equality import Equality, equality
-from dlv.network.likeness.normal import Normal
+from dlv.network.likeness.equality import Equality, Normal, equality
 from dlv.network.ops.op import op_of
 
 MOST_CELLS = 1_500_000  # of the alignment's table; longer rows are compared near its diagonal

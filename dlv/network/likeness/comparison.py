@@ -11,7 +11,7 @@ from dlv.network.drawing import operation_text
 from dlv.network.graph import Network, Node, Port, plain
 from dlv.network.inference import Tensors
 from dlv.network.likeness.alignment import Alignment, align_normal
-from dlv.network.likeness.normal import Normal, turned
+from dlv.network.likeness.equality import Normal, turned
 from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape
 

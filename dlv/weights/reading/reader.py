@@ -11,8 +11,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-import dlv.weights.arrays as arrays
 import dlv.weights.reading.approximation as approximation
+import dlv.weights.store as arrays
 from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import NotFound, UsageError, nearest

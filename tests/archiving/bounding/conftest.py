@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dlv.archiving.bounding.calibration import Asked
-from dlv.archiving.bounding.run import Outcome, Request, bound
+from dlv.archiving.bounding.run import Asked, Outcome, Request, bound
 from dlv.repository.handle import Repository
 from tests.archiving.bounding.nets import CONV, MLP, digits, trained
 

@@ -11,7 +11,7 @@ import pytest
 import dlv.versions.add as adding
 import dlv.versions.commit as committing
 from dlv.adapters.data.settings import Settings
-from dlv.archiving.bounding.calibration import ROWS, Asked, rows_for
+from dlv.archiving.bounding.run import ROWS, Asked, rows_for
 from dlv.errors import DlvError
 from dlv.network.graph import Input, Network, Node
 from dlv.network.program import program

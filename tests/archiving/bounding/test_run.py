@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 import dlv.archiving.reencode as reencode
 import dlv.disk.durable as durable
+import dlv.metadata.matrices as bounds_rows
 import dlv.recovery.rebuild as rebuild
 import dlv.repository.revisions as revisions
 import dlv.upkeep.check as check
@@ -25,7 +26,6 @@ from dlv.archiving.bounding.view import View
 from dlv.archiving.reencode import Packing
 from dlv.canonical import matrix_hash
 from dlv.errors import UsageError
-from dlv.metadata import bounds as bounds_rows
 from dlv.network.bounds.ball import F64, REFERENCES
 from dlv.network.bounds.interval import Balls, certain
 from dlv.network.forward import Forward
@@ -294,7 +294,7 @@ def test_a_base_of_what_has_bounds_is_pinned(
     bounded(repository, "conv@2", calibration=rows)
     before, base = record(repository, "conv@2"), model(repository, "conv@1").hash("fc.weight")
     with repository.change("test") as change:
-        bounds_rows.forget(change.db, [record(repository, "conv@1").hash])
+        bounds_rows.forget_bounds(change.db, [record(repository, "conv@1").hash])
     assert base not in bounds_rows.matrices_of_record(repository.database, before.hash)
     assert base in pinned(repository.database, MatrixStore.of(repository))
     remove(repository, ["conv@1"], "Ada", force=True)
@@ -373,8 +373,8 @@ def test_a_record_of_other_encodings_does_not_count(
     outcome = bounded(repository, "conv@1", calibration=rows)
     assert [row.changed for row in outcome.versions] == [1]
     assert isinstance(found(repository, "conv@1"), Record)
-    assert bounds_rows.stored(repository.database).count(before.hash) <= 1
-    assert len(bounds_rows.stored(repository.database)) == 2
+    assert bounds_rows.stored_bounds(repository.database).count(before.hash) <= 1
+    assert len(bounds_rows.stored_bounds(repository.database)) == 2
     assert sound(repository)
 
 

@@ -21,7 +21,7 @@ from dlv.dql.words.diagnosis import SyntaxFault
 from dlv.dql.words.parser import parse
 from dlv.errors import DlvError, NotFound, UsageError
 from dlv.metadata.database import Database
-from dlv.metadata.known_names import KnownNames
+from dlv.metadata.usage import KnownNames
 from tests.dql import bound_text, name_catalogue
 
 FOLDER = Path(__file__).parents[1]

@@ -14,7 +14,7 @@ from dlv.dql.bind.bound import ConfigFile
 from dlv.dql.words import ast
 from dlv.dql.words.parser import parse
 from dlv.metadata.database import Database
-from dlv.metadata.known_names import KnownNames
+from dlv.metadata.usage import KnownNames
 from tests.dql import name_catalogue
 
 TRIAL = {

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlv.dql.saved as saved
+import dlv.dql.execute as execute
 from dlv.api import Repo
-from dlv.dql import execute
 from dlv.dql.outcome import Explained, QueryOptions
 from dlv.dql.trials.evaluating import AllFailed
 from dlv.errors import Conflict, DlvError, NotFound, UnsafeInput, UsageError
@@ -503,7 +502,9 @@ def test_data_far_away_is_to_be_fetched(repository: Repository) -> None:
 
 
 def test_saved_queries_are_evaluated(repository: Repository) -> None:
-    saved.save(repository, "small", 'construct d from m where m = "net@1" mutate m["fc1"].out = 2')
+    execute.save_query(
+        repository, "small", 'construct d from m where m = "net@1" mutate m["fc1"].out = 2'
+    )
     told: list[str] = []
     ask(repository, 'evaluate m from "small" with config = "base.toml"', say=told.append)
     assert told == ["small: 1 network x 1 configuration = 1 trial, <= 20 steps"]

@@ -11,8 +11,8 @@ import pytest
 
 from dlv.dql.words import tables
 from dlv.dql.words.ast import Span
-from dlv.dql.words.building import MAKERS
 from dlv.dql.words.parser import Stopped, parse, tree, way
+from dlv.dql.words.tables import MAKERS
 from tests.dql.fuzzing import texts, valid
 
 ODD = [

@@ -24,7 +24,7 @@ import dlv.versions.commit as committing
 from benchmarks.progressive.completions import Cells, Layout
 from dlv.adapters import network_json, safetensors
 from dlv.adapters.checkpoint import Tensor
-from dlv.archiving.bounding.calibration import Asked
+from dlv.archiving.bounding.run import Asked
 from dlv.canonical import matrix_hash
 from dlv.evaluation.answers import Evaluation
 from dlv.evaluation.evaluate import Request, evaluate

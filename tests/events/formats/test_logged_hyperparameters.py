@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tensorboard.plugins.hparams import plugin_data_pb2
 
 from dlv.curves.store import CurveStore
-from dlv.events.formats.logged_hyperparameters import PLUGIN, SESSION, logged
+from dlv.events.formats.summaries import PLUGIN, SESSION, logged_hyperparameters
 from dlv.events.logs.points import TENSOR, Metadata, TensorPoint
 from dlv.events.provider.provider import Provider
 from dlv.events.provider.store import ChosenRuns
@@ -41,16 +41,16 @@ def session(values: dict[str, Any]) -> Any:
 
 
 def test_values_of_each_kind() -> None:
-    assert logged(content(VALUES)) == VALUES
-    assert logged(content({})) == logged(b"") == {}
+    assert logged_hyperparameters(content(VALUES)) == VALUES
+    assert logged_hyperparameters(content({})) == logged_hyperparameters(b"") == {}
 
 
 @given(st.binary(max_size=60), st.integers(0, 200))
 def test_what_is_no_metadata_has_none(garbage: bytes, at: int) -> None:
-    assert isinstance(logged(garbage), dict)
-    assert logged(b"\xff" + garbage) == {}
+    assert isinstance(logged_hyperparameters(garbage), dict)
+    assert logged_hyperparameters(b"\xff" + garbage) == {}
     whole = content(VALUES)
-    assert isinstance(logged(whole[: at % len(whole)] + garbage), dict)
+    assert isinstance(logged_hyperparameters(whole[: at % len(whole)] + garbage), dict)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import crc32c
 
 from dlv.errors import NotFound, StorageError
 from dlv.events.formats import tfevents
-from dlv.events.logs import batches, gathering, migrate
+from dlv.events.logs import batches, gathering
 from dlv.events.logs.points import BlobPoint, Fault
 from tests.events.event_files import (
     Event,
@@ -135,7 +135,7 @@ def test_most_records_of_a_log_are_not_parsed_one_by_one(
 
 
 def test_a_record_longer_than_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(migrate, "WINDOW", 1000)
+    monkeypatch.setattr(batches, "WINDOW", 1000)
     blob = np.array([os.urandom(100_000)], object)
     run = read_bytes(
         tmp_path, framed([version(), values(1, tensor("i", blob, "images")), scalar("a", 2, 1.0)])
@@ -157,14 +157,14 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         blobs = 0
-        for window in migrate.read(path):
+        for window in batches.read(path):
             blobs += sum(isinstance(item, BlobPoint) for item in window.items)
             del window
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert blobs == 12
-    assert peak < 4 * migrate.WINDOW < path.stat().st_size
+    assert peak < 4 * batches.WINDOW < path.stat().st_size
 
 
 # Files that are no good
@@ -252,7 +252,7 @@ def test_hostile_files(tmp_path: Path, name: str) -> None:
     path.write_bytes(data)
     tracemalloc.start()
     try:
-        reading = migrate.read(path)
+        reading = batches.read(path)
         windows = list(reading)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -297,12 +297,12 @@ def test_a_file_with_a_hole_is_not_taken_into_memory(
         file.truncate(there)
     tracemalloc.start()
     try:
-        reading = migrate.read(path)
+        reading = batches.read(path)
         list(reading)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert (reading.status, peak < 4 * migrate.WINDOW) == (status, True)
+    assert (reading.status, peak < 4 * batches.WINDOW) == (status, True)
     assert f"at byte {reading.offset}" in str(reading.error)
 
 
@@ -317,7 +317,7 @@ def test_little_that_stands_for_much_comes_in_small_windows(tmp_path: Path) -> N
     faults: list[Fault] = []
     tracemalloc.start()
     try:
-        for window in migrate.read(path):
+        for window in batches.read(path):
             counts.append(len(window.items))
             faults += window.faults
             del window
@@ -343,13 +343,13 @@ def test_what_is_no_file(
 ) -> None:
     make(tmp_path / "x.tfevents")
     with pytest.raises(expected, match=r"x\.tfevents"):
-        list(migrate.read(tmp_path / "x.tfevents"))
+        list(batches.read(tmp_path / "x.tfevents"))
 
 
 def test_a_file_that_has_become_shorter(tmp_path: Path) -> None:
     path = tmp_path / "x.tfevents"
     path.write_bytes(frame(b""))
-    reading = migrate.read(path, offset=100)
+    reading = batches.read(path, offset=100)
     assert list(reading) == []
     assert reading.status == "damaged"
     assert "ends at 16" in str(reading.error)

@@ -13,9 +13,9 @@ import pytest
 from tensorboard.compat.proto import event_pb2, histogram_pb2, tensor_pb2
 
 import dlv.curves.ingest as ingest
+import dlv.events.logs.batches as batches
 from dlv.curves.store import CurveStore
 from dlv.events.formats.tensors import OldHistogram
-from dlv.events.logs import migrate
 from dlv.events.logs.points import Metadata, TensorPoint
 from tests.events.event_files import (
     Event,
@@ -289,15 +289,15 @@ def test_36_a_cut_off_tail_is_read_once_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "events.tfevents"
     whole = framed([version(), *(scalar("a", step, step) for step in range(20))])
     path.write_bytes(whole[:-30])
-    first = migrate.read(path)
+    first = batches.read(path)
     windows = list(first)
     assert first.status == "open"
     assert first.error == f"the record at byte {first.offset} is cut off"
-    again = migrate.read(path, offset=first.offset, state=first.state)
+    again = batches.read(path, offset=first.offset, state=first.state)
     assert list(again) == []
     path.write_bytes(whole)
     state = json.loads(json.dumps(first.state))
-    then = migrate.read(path, offset=first.offset, state=state)
+    then = batches.read(path, offset=first.offset, state=state)
     run = collect(windows + list(then))
     assert [point[0] for point in run.series["a"].points] == list(range(20))
     assert (then.status, then.error, then.offset) == ("open", None, len(whole))
@@ -332,7 +332,7 @@ def test_39_numbers_that_are_none_come_through(tmp_path: Path) -> None:
     rows = read(tmp_path, made).series["h"].points[0][2]
     assert rows[0, 0] == math.inf
     assert math.isnan(rows[1, 1])
-    state = migrate.read(_nan_wall(tmp_path))
+    state = batches.read(_nan_wall(tmp_path))
     list(state)
     assert json.loads(json.dumps(state.state))["wall"] == "NaN"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dlv.events.logs.migrate import Tail
+from dlv.events.logs.batches import Tail
 
 tensorboardx = pytest.importorskip("tensorboardX")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dlv.events.provider.answers import InvalidArgument
 from dlv.events.provider.hyperparameters import Filter, Hyperparameter, Sort, groups, listed
+from dlv.events.provider.store import InvalidArgument
 
 RUNS: list[tuple[str, dict[str, Any]]] = [
     ("a/1", {"lr": 0.1, "layers": 2, "name": "sgd", "warm": True}),

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlv.events.provider import downsample, sampling
-from dlv.events.provider.answers import InvalidArgument, Points
 from dlv.events.provider.sampling import Choice
+from dlv.events.provider.store import InvalidArgument, Points
 from tests.events.memory_store import MemoryStore, Point
 
 numbers = st.one_of(

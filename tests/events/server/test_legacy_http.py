@@ -22,7 +22,7 @@ from dlv.events.formats.pbtxt import GraphNode
 from dlv.events.formats.tensors import OldHistogram
 from dlv.events.provider.provider import Provider
 from dlv.events.server.legacy_http import BASIS_POINTS, LegacyApi
-from dlv.events.server.responses import Environ
+from dlv.events.server.security import Environ
 from dlv.events.server.serving import Shield
 from tests.events import stored
 from tests.events.stored import WALL

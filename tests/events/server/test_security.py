@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from dlv.events.server.responses import Answer, Environ, Start
-from dlv.events.server.security import Guard, new_token
+from dlv.events.server.security import Answer, Environ, Guard, Start, new_token
 
 TOKEN = "s3cret-token"
 REACHED = b"the page"

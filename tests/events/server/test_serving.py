@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from dlv.errors import Conflict, Damaged, DlvError, NotFound, StorageError, UnsafeInput, UsageError
-from dlv.events.server.responses import Answer, Environ, Start, document
+from dlv.events.server.security import Answer, Environ, Start, document
 from dlv.events.server.serving import BODY_LIMIT, Server, address
 
 ERRORS: dict[str, DlvError] = {

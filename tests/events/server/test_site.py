@@ -14,7 +14,7 @@ from dlv.curves.store import CurveStore
 from dlv.events.formats.pbtxt import GraphNode
 from dlv.events.logs.points import TENSOR, Metadata, TensorPoint
 from dlv.events.provider.provider import BlobKeys, Provider
-from dlv.events.server.responses import App, Environ
+from dlv.events.server.security import App, Environ
 from dlv.events.server.site import Site
 from tests.events import stored
 from tests.events.fuzzed_requests import HOST, TOKEN, Fuzz, answered

@@ -13,7 +13,7 @@ import pytest
 from dlv.metadata.select import plan as select_plan
 from dlv.metadata.select import relations as r
 from dlv.metadata.select import statement as select
-from dlv.metadata.select.costs import spread
+from dlv.metadata.select.plan import spread
 from tests.metadata.made_up import (
     AVG,
     CROSSED,

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from dlv.network.graph import Network
 from dlv.network.json_form import read
-from dlv.network.likeness.equality import Equality, equality
-from dlv.network.likeness.normal import Normal
+from dlv.network.likeness.equality import Equality, Normal, equality
 
 Json = dict[str, Any]
 

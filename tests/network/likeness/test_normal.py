@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dlv.network.graph import Network
-from dlv.network.likeness.normal import Normal, turned
+from dlv.network.likeness.equality import Normal, turned
 from dlv.network.ops.axes import Axes, Part
 
 

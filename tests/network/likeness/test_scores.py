@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import dlv.network.likeness.alignment as alignment
 from dlv.network.graph import Input, Network, Node
 from dlv.network.likeness.alignment import Near, Sequencer, counted, name_score
-from dlv.network.likeness.normal import Normal
+from dlv.network.likeness.equality import Normal
 
 IMAGE = Input("x", ("B", 1, 28, 28))
 

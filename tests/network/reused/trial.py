@@ -11,7 +11,7 @@ import torch
 
 import dlv.network.edits.reuse as reuse
 import dlv.network.torch.module as torch_module
-import dlv.versions.derive as derive
+import dlv.versions.copying as copying
 from dlv.errors import DlvError
 from dlv.network.edits.edit import edit
 from dlv.network.edits.slicing import slice as cut
@@ -107,7 +107,7 @@ class Trial:
         held = [stored(name, each) for name, each in self.tensors.items()]
         found = {
             each.name: np.frombuffer(each.read(), np.float32).reshape(each.shape)
-            for each in derive.tensors(plan, held, 1)
+            for each in copying.derived_tensors(plan, held, 1)
         }
         known = {name: ("float32", each.shape) for name, each in found.items()}
         return found, reuse.Side(made, known, within)
