@@ -80,6 +80,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Remove versions, or some of their snapshots.",
         "Working directory, history, safety",
     ),
+    "reset": (
+        "reset",
+        "Unstage files; without PATH, all of them.",
+        "Working directory, history, safety",
+    ),
     "undo": (
         "undo",
         "Undo the last operation, or the last N.",

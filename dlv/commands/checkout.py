@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dlv.commands.shared.invocation import Invocation, open_weights
+from dlv.commands.shared.invocation import Invocation, open_weights, say_files
 from dlv.commands.shared.options import argument, command, option
 from dlv.terminal.table import Bytes, Column, Id, Table
 
@@ -46,9 +46,10 @@ def run(
     """Write files of a version as they were added.
 
     REF/STEP writes the weights of that snapshot, PATH only these files. Every hash is checked
-    before a file takes its place; files that are right already stay, nothing is deleted, and
-    on an error nothing is changed. HEAD follows when all of REF goes to the project's folder.
-    With --planes the weights are approximate, in files whose names say so, as w.2-planes.npz.
+    before a file takes its place, and on an error nothing is changed. HEAD follows when all of
+    REF goes to the project's folder: files that only the version before it has are removed then,
+    unless they were changed. With --planes the weights are approximate, in files whose names say
+    so, as w.2-planes.npz.
     """
     with call.progress("writing") as bar:
         import dlv.versions.checkout as checkouts
@@ -79,11 +80,9 @@ def run(
         else:
             name = found.version.label
             call.output.warn(f"these are not the weights of {name} but near them, from {read}")
-    if found.unchanged:
-        count = len(found.unchanged)
-        call.output.message(f"{count} file{' is' if count == 1 else 's are'} right already")
+    say_files(call, found)
     if found.head:
-        call.output.message(f"HEAD is {found.version.label}")
+        call.output.message(f"HEAD is now at {found.version.label}")
     call.output.emit(
         "checkout",
         {
@@ -91,6 +90,8 @@ def run(
             "folder": str(found.folder.resolve()),
             "written": [{"path": w.path, "bytes": w.bytes, "hash": w.hash} for w in found.written],
             "unchanged": found.unchanged,
+            "removed": found.removed,
+            "kept": found.kept,
             "head": found.head,
             **({} if found.reading is None else {"approximation": found.reading.as_json()}),
         },

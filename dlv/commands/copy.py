@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlv.commands.shared.invocation import Invocation, open_weights
+from dlv.commands.shared.invocation import Invocation, open_weights, say_files
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
 from dlv.terminal.table import Bytes, Column, Id, Table
@@ -97,9 +97,7 @@ def run(
         )
     for note in (*made.notes, *(edit.warning for edit in made.edits if edit.warning)):
         call.output.warn(note)
-    if made.unchanged:
-        count = len(made.unchanged)
-        call.output.message(f"{count} file{' is' if count == 1 else 's are'} right already")
+    say_files(call, made)
     call.output.message(f"the next commit is of `{name}`, a copy of {made.version.label}")
     next_step = "change what is to differ, then dlv add PATH.. and dlv commit -m MESSAGE"
     if made.made:
@@ -122,6 +120,8 @@ def run(
             "folder": str(made.folder.resolve()),
             "written": [{"path": w.path, "bytes": w.bytes, "hash": w.hash} for w in made.written],
             "unchanged": made.unchanged,
+            "removed": made.removed,
+            "kept": made.kept,
             **(view.copy_record(made) if made.network is not None else {}),
         },
         *blocks,

@@ -205,6 +205,7 @@ class _Part:
     old: str | None = None
     there: bool = False  # whether anything stood there
     put: bool = False
+    leaves: bool = False  # nothing takes its place
 
 
 class Batch:
@@ -264,6 +265,14 @@ class Batch:
             self._remove(part.path, part.aside)
             self._close(part)
             self._parts.remove(part)
+
+    def take_away(self, path: str) -> None:
+        """Remove a file when the others get their names, and folders that are empty then."""
+        if self._owner is None:
+            self._own()  # nothing else says that the file is still wanted
+        name = path.rpartition("/")[2]
+        aside = f".{name[:40]}.{self._token}{os.urandom(4).hex()}0{SUFFIX}"
+        self._parts.append(_Part(path, aside, None, late=False, leaves=True))
 
     def _create(self, path: str, mode: int) -> _Part:
         if self._parts and self._owner is None:
@@ -328,8 +337,12 @@ class Batch:
         self.sync()
         for part in self._parts:
             with self.folder.parent(part.path) as (parent, name):
-                self._keep_old(part, parent, name)
-                os.rename(part.aside, name, src_dir_fd=parent, dst_dir_fd=parent)
+                if part.leaves:
+                    os.rename(name, part.aside, src_dir_fd=parent, dst_dir_fd=parent)
+                    part.old = part.aside
+                else:
+                    self._keep_old(part, parent, name)
+                    os.rename(part.aside, name, src_dir_fd=parent, dst_dir_fd=parent)
                 part.put = True
         self._sync_folders()
 
@@ -384,6 +397,8 @@ class Batch:
         for part in self._parts:
             if part.old is not None:
                 self._remove(part.path, part.old)
+            if part.leaves and part.old is not None:
+                self._remove_empty(part.path.rpartition("/")[0])
             self._close(part)
         if self._owner is not None:
             with contextlib.suppress(OSError):
@@ -397,7 +412,8 @@ class Batch:
         stay = []
         for part in reversed(self._parts):
             if not part.put:
-                self._remove(part.path, part.aside)
+                if not part.leaves:
+                    self._remove(part.path, part.aside)
                 continue
             try:
                 with self.folder.parent(part.path) as (parent, name):
@@ -422,6 +438,14 @@ class Batch:
         """At the end only, where an error has no one to go to: what is left is cleared later."""
         with contextlib.suppress(DlvError), self.folder.parent(path) as (parent, _):
             os.unlink(name, dir_fd=parent)
+
+    def _remove_empty(self, folder: str) -> None:
+        """Remove a folder and those above it, up to the first that holds something."""
+        with contextlib.suppress(DlvError, OSError):
+            while folder:
+                with self.folder.parent(folder) as (parent, name):
+                    os.rmdir(name, dir_fd=parent)
+                folder = folder.rpartition("/")[0]
 
     def _tell(self, error: StorageError, stay: list[str]) -> None:
         if not self._parts:

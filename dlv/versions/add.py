@@ -107,6 +107,22 @@ def remove(repository: Repository, here: Path, paths: Sequence[str]) -> Removed:
     return Removed(marks, [path for path in dict.fromkeys(back) if path not in left])
 
 
+def unstage(repository: Repository, here: Path, paths: Sequence[str]) -> list[StagedFile]:
+    """Forget staged files and marks of removal, those at or below the paths, or all."""
+    db = repository.database
+    with repository.writing(), db.atomic():
+        waiting = staged.staged_files(db)
+        if paths:
+            names = [relative(repository.root, Path(here, name), here) for name in paths]
+            known = [file.path for file in waiting]
+            for name, given in zip(names, paths, strict=True):
+                if not any(_below(path, name) for path in known):
+                    raise NotFound(f"`{given}` is not staged", did_you_mean=nearest(name, known))
+            waiting = [file for file in waiting if any(_below(file.path, name) for name in names)]
+        staged.drop_staged(db, [file.path for file in waiting])
+    return waiting
+
+
 def _below(path: str, name: str) -> bool:
     return path == name or path.startswith(name.rstrip("/") + "/") or name in ("", ".")
 

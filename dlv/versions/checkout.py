@@ -60,6 +60,7 @@ def checkout(repository: Repository, request: Request) -> CheckedOut:
     whole = not wanted and only is None and request.format is None and request.weights
     result.head = whole and here
     moves = result.head and (repository.head, repository.next) != (found.version.id, None)
+    staged = delivery.check_staged(repository, found.version, force=request.force) if moves else []
 
     @contextmanager
     def operation() -> Iterator[None]:
@@ -67,11 +68,18 @@ def checkout(repository: Repository, request: Request) -> CheckedOut:
         with repository.change("checkout", request.author) as change:
             change.set_head(found.version.id)
             change.set_next(None)
+            delivery.unstage(change, staged)
             change.summary = found.version.label
             yield
 
     how = operation if moves else nullcontext
-    delivery.write(repository, manifest, targets, request, result, here=here, operation=how)
+    previous = delivery.previous_version(repository, found.version) if moves else None
+    delivery.write(
+        *(repository, manifest, targets, request, result),
+        here=here,
+        operation=how,
+        previous=previous,
+    )
     result.reading = None if rough is None else rough.reading
     return result
 

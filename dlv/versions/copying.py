@@ -268,6 +268,7 @@ def copy(
     result = Copied(found.version, folder, notes=list(found.notes))
     lossy = lossy_note(repository.database, found.version) if request.weights else None
     result.notes += [] if lossy is None else [lossy]
+    delivery.check_staged(repository, found.version, force=False)
     if instructions:
         targets = _edited(repository, manifest, found, request, instructions, result)
     else:
@@ -283,7 +284,13 @@ def copy(
             change.summary = f"{found.version.label} as {request.name}"
             yield
 
-    delivery.write(repository, manifest, targets, request, result, here=here, operation=operation)
+    previous = delivery.previous_version(repository, found.version) if here else None
+    delivery.write(
+        *(repository, manifest, targets, request, result),
+        here=here,
+        operation=operation,
+        previous=previous,
+    )
     result.head = True
     return result
 

@@ -20,13 +20,15 @@ from dlv.disk.paths import Folder
 from dlv.disk.user_files import Batch
 from dlv.errors import Conflict, Damaged, StorageError, UsageError
 from dlv.metadata import versions
+from dlv.metadata.facts import StagedFile
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import Container, FileEntry, Manifest, Snapshot
 from dlv.repository.git_files import FileStore
-from dlv.repository.handle import Repository
+from dlv.repository.handle import Change, Repository
 from dlv.versions.working import (
     CHANGED,
     IN_THE_WAY,
+    MISSING,
     SAME,
     WEIGHT_SUFFIXES,
     Tracked,
@@ -70,12 +72,17 @@ class Written:
 
 @dataclass
 class CheckedOut:
-    """`unchanged` files were right already. `head`: the working folder now is this version."""
+    """`unchanged` files were right already. `head`: the working folder now is this version.
+
+    Of the files that only the version before it has, `removed` are gone; `kept` ones were changed.
+    """
 
     version: Version
     folder: Path
     written: list[Written] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
     head: bool = False
     notes: list[str] = field(default_factory=list)
     reading: Reading | None = None  # of approximate weights
@@ -167,8 +174,12 @@ def write(
     *,
     here: bool,
     operation: Callable[[], AbstractContextManager[object]] = nullcontext,
+    previous: Version | None = None,
 ) -> None:
-    """All files get their names within `operation`, or none: if that fails, all is as it was."""
+    """Give all files their names within `operation`, or none: if that fails, all is as it was.
+
+    Files of the `previous` version that this one does not have are removed, as git does.
+    """
     paths.check_together([target.path for target in targets])
     if result.folder.resolve().is_relative_to(repository.path.resolve()):
         raise UsageError(f"{result.folder} belongs to dlv", hint="choose another folder")
@@ -188,6 +199,8 @@ def write(
         for written in retrieval.write_all(store, tasks, request.jobs, request.progress):
             made[written.path] = written
         todo = _told(repository, todo, working, request, result, made, batch)
+        if previous is not None:
+            _take_away(repository, previous, targets, working, batch, result)
         batch.sync()
         with operation():
             batch.put()
@@ -195,6 +208,57 @@ def write(
                 _see(repository, todo, made)
     result.written += [made[target.path] for target in todo]
     working.remember()
+
+
+def previous_version(repository: Repository, new: Version) -> Version | None:
+    """Return HEAD if its files are to make room for those of another version."""
+    head = repository.head
+    return None if head in (None, new.id) else versions.by_id(repository.database, head or "")
+
+
+def check_staged(repository: Repository, new: Version, *, force: bool) -> list[StagedFile]:
+    """Return what is staged on another version; Conflict unless it may be unstaged."""
+    waiting = facts.staged_files(repository.database) if repository.head != new.id else []
+    if waiting and not force:
+        number = "1 staged file" if len(waiting) == 1 else f"{len(waiting)} staged files"
+        raise Conflict(
+            f"{number} would become part of a version made from {new.label}:"
+            f" {_listed([file.path for file in waiting])}",
+            hint="dlv commit -m MESSAGE, or dlv reset to unstage",
+        )
+    return waiting
+
+
+def unstage(change: Change, waiting: Sequence[StagedFile]) -> None:
+    """Unstage files together with a change, so that undoing it stages them again."""
+    if waiting:
+        facts.drop_staged(change.db, [file.path for file in waiting])
+        change.consumed = waiting
+
+
+def _take_away(
+    repository: Repository,
+    previous: Version,
+    targets: Sequence[Target],
+    working: Working,
+    batch: Batch,
+    result: CheckedOut,
+) -> None:
+    """Remove what only the previous version has; what was changed since is nowhere else and stays.
+
+    So does everything of a version that is removed itself: its bytes may be gone soon.
+    """
+    rows = versions.snapshots(repository.database, previous.key)
+    gone = [row.index for row in rows if row.removed]
+    stays = {target.path for target in targets}
+    for path, item in tracked(repository.manifest(previous.id), gone).items():
+        if path in stays or (state := working.compare(item)) == MISSING:
+            continue
+        if state == SAME and previous.state in ("live", "recovered"):
+            batch.take_away(path)
+            result.removed.append(path)
+        else:
+            result.kept.append(path)
 
 
 def _see(repository: Repository, todo: Sequence[Target], written: Mapping[str, Written]) -> None:

@@ -359,7 +359,7 @@ def _catalogue_not_synced() -> None:
 @bug
 def _closed_when_refused() -> None:
     """A connection that could not be opened whole is closed, and SQLite deletes what it left."""
-    _replace(database, "leave", sqlite3.Connection.close)
+    _replace(database, "leave_connection", sqlite3.Connection.close)
 
 
 @bug

@@ -90,6 +90,7 @@ class Verb:
 
 VERBS = {
     "add": Verb(("add", "."), ()),
+    "reset": Verb(("reset",), (["add", "."],)),
     "commit": Verb(COMMIT, (["add", "."],)),
     "archive": Verb(ARCHIVE),
     "archive again": Verb(ARCHIVE, FOURTH, ("buffer", "batches")),

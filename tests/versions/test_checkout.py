@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import stat
@@ -15,10 +16,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import dlv.disk.durable as durable
+import dlv.repository.undo as undo
 import dlv.versions.add as adding
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as committing
 import dlv.versions.copying as copying
+import dlv.versions.remove as remove
 import dlv.weights.snapshots as snapshots
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.archiving.budgets import Policy
@@ -622,3 +625,113 @@ def test_parts_that_a_killed_checkout_left(repository: Repository) -> None:
         (repository.root / name).write_text("half")
     assert not checkout(repository, "lenet@1").written
     assert not any((repository.root / name).exists() for name in names)
+
+
+@pytest.fixture
+def other(repository: Repository) -> Repository:
+    """lenet@2 is left for other@1, which has none of its files but config.json."""
+    root = repository.root
+    for path in ("ckpt-100.safetensors", "ckpt-200.safetensors", "run.sh", "src/train.py"):
+        (root / path).unlink()
+    (root / "src").rmdir()
+    save_file(arrays(9), root / "other.safetensors")
+    (root / "deep" / "er").mkdir(parents=True)
+    (root / "deep" / "er" / "notes.txt").write_text("of other\n")
+    adding.add(repository, root, ["."], adding.Request())
+    request = committing.Request("another training", "Ada", "other", orphan=True)
+    committing.commit(repository, request)
+    return repository
+
+
+class TestFilesOfTheVersionBefore:
+    """Left where they are, they would get into the next version by `dlv add .`."""
+
+    def test_they_are_removed(self, other: Repository) -> None:
+        found = checkout(other, "lenet@2")
+        assert sorted(content(other.root)) == ALL
+        assert sorted(found.removed) == ["deep/er/notes.txt", "other.safetensors"]
+        assert not (other.root / "deep").exists()
+        assert sorted(checkout(other, "other@1").removed) == [p for p in ALL if p != "config.json"]
+        assert sorted(content(other.root)) == [
+            "config.json",
+            "deep/er/notes.txt",
+            "other.safetensors",
+        ]
+
+    def test_what_was_changed_stays(self, other: Repository) -> None:
+        (other.root / "deep" / "er" / "notes.txt").write_text("changed\n")
+        (other.root / "mine.txt").write_text("of no version\n")
+        found = checkout(other, "lenet@2", force=True)
+        assert (found.removed, found.kept) == (["other.safetensors"], ["deep/er/notes.txt"])
+        assert {"mine.txt", "deep/er/notes.txt"} <= content(other.root).keys()
+
+    def test_what_may_be_gone_soon_stays(self, other: Repository) -> None:
+        remove.remove(other, ["other@1"], "Ada")
+        found = checkout(other, "lenet@2")
+        assert found.removed == []
+        assert sorted(found.kept) == ["deep/er/notes.txt", "other.safetensors"]
+
+    def test_only_with_head(self, other: Repository, tmp_path: Path) -> None:
+        before = content(other.root)
+        checkout(other, "lenet@2", to=tmp_path / "there")
+        assert content(other.root) == before
+        checkout(other, "lenet@2", "run.sh")
+        assert content(other.root) == {**before, "run.sh": b"#!/bin/sh\n"}
+
+    def test_an_error_brings_them_back(
+        self, other: Repository, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = content(other.root)
+
+        def refuse(*_: object) -> None:
+            raise StorageError("no")
+
+        monkeypatch.setattr(facts, "log_operation", refuse)
+        with pytest.raises(StorageError):
+            checkout(other, "lenet@2")
+        assert content(other.root) == before
+
+    def test_a_copy_does_so_too(self, other: Repository) -> None:
+        found = copy(other, "lenet@2", "wide")
+        assert sorted(found.removed) == ["deep/er/notes.txt", "other.safetensors"]
+        assert sorted(content(other.root)) == ALL
+
+
+class TestStagedFiles:
+    """Committed behind another HEAD they would mix two trainings."""
+
+    @pytest.fixture
+    def waiting(self, other: Repository) -> Repository:
+        (other.root / "more.txt").write_text("more\n")
+        adding.add(other, other.root, ["more.txt"], adding.Request())
+        return other
+
+    @pytest.mark.parametrize("verb", [checkout, functools.partial(copy, name="wide")])
+    def test_refused(self, waiting: Repository, verb: Callable[..., object]) -> None:
+        before = content(waiting.root)
+        with pytest.raises(Conflict, match=r"1 staged file .* lenet@2: more.txt") as caught:
+            verb(waiting, "lenet@2")
+        assert "dlv reset" in (caught.value.hint or "")
+        assert content(waiting.root) == before
+        checkout(waiting, "HEAD")  # nothing is mixed
+        assert [file.path for file in facts.staged_files(waiting.database)] == ["more.txt"]
+
+    def test_unstaged_by_force_and_back_by_undo(self, waiting: Repository) -> None:
+        checkout(waiting, "lenet@2", force=True)
+        assert facts.staged_files(waiting.database) == []
+        undo.undo(waiting, "Ada")
+        assert [file.path for file in facts.staged_files(waiting.database)] == ["more.txt"]
+        assert waiting.head == versions.by_number(waiting.database, "other", 1).id  # type: ignore[union-attr]
+
+    def test_reset(self, waiting: Repository) -> None:
+        with pytest.raises(NotFound, match=r"`mor\.txt` is not staged") as caught:
+            adding.unstage(waiting, waiting.root, ["mor.txt"])
+        assert caught.value.did_you_mean == ["more.txt"]
+        (waiting.root / "src").mkdir()
+        (waiting.root / "src" / "a.py").write_text("a\n")
+        adding.add(waiting, waiting.root, ["src"], adding.Request())
+        assert [f.path for f in adding.unstage(waiting, waiting.root / "src", ["."])] == [
+            "src/a.py"
+        ]
+        assert [f.path for f in adding.unstage(waiting, waiting.root, [])] == ["more.txt"]
+        assert adding.unstage(waiting, waiting.root, []) == []

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import dlv.config as config_module
     import dlv.repository.handle as repositories
     from dlv.adapters.checkpoint import Checkpoint
+    from dlv.versions.delivery import CheckedOut
 
 
 class Progress(Protocol):
@@ -164,6 +165,24 @@ class Invocation:
             description, total, colour=self.output.colour(sys.stderr), **how
         ) as bar:
             yield bar
+
+
+def say_files(call: Invocation, found: CheckedOut) -> None:
+    """Say which files were not written, were removed, or were kept because they had changed."""
+    if found.unchanged:
+        call.output.message(f"{_files(len(found.unchanged))} already up to date")
+    if found.removed:
+        call.output.message(f"removed {_files(len(found.removed))} of the version before")
+    if found.kept:
+        more = f" and {len(found.kept) - 5} more" if len(found.kept) > 5 else ""
+        call.output.warn(
+            f"kept, though {found.version.label} does not have them: "
+            f"{', '.join(found.kept[:5])}{more}"
+        )
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count} files"
 
 
 def open_weights(format_: str, path: Path) -> Checkpoint:
