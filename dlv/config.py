@@ -121,25 +121,45 @@ WAIT = "core.wait"
 
 @dataclass(frozen=True)
 class Key:
-    """What a key may hold; `choices` in order of preference, `program` = a command to run."""
+    """What a key may hold; `choices` in order of preference, `program` = a command to run.
+
+    A string must match `pattern`, which `form` puts into words.
+    """
 
     help: str
     default: Value
     choices: tuple[str, ...] = ()
     least: int = 0
     program: bool = False
+    pattern: str = ""
+    form: str = ""
 
+
+# Without a unit 14 could be days as well as seconds; nothing is nothing in all of them.
+DURATION = r"\s*(?:(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])|0)\s*"
+# As `pas.layouts.schemes` reads them.
+_SCHEME = r"\s*|\s*(?:fp16|bf16|fixed:(?:[2-9]|1[0-6])|(?:uniform|random|lloyd):[1-8])\s*"
+_PERSON = r"[^\n\r<>\0]*"
 
 KEYS: dict[str, Key] = {
-    "user.name": Key("name of the author of commits", ""),
-    "user.email": Key("address of the author of commits", ""),
+    "user.name": Key(
+        "name of the author of commits", "", pattern=_PERSON, form="a name without < and >"
+    ),
+    "user.email": Key(
+        "address of the author of commits", "", pattern=_PERSON, form="an address without < and >"
+    ),
     "core.pager": Key("program for long output", "", program=True),
     "core.color": Key("when to colour output", "auto", ("auto", "always", "never")),
     "core.jobs": Key("threads to use; 0 = one per processor", 0),
     "core.singlehost": Key("allow a repository on a network disk that one host uses", False),
     WAIT: Key("seconds to wait for others at work on the repository", 30.0),
     "commit.recheck": Key("how reused objects are checked", "hash", ("hash", "stat")),
-    "commit.scheme": Key("lossy scheme for weights, such as fp16 or uniform:8; empty = exact", ""),
+    "commit.scheme": Key(
+        "lossy scheme for weights, such as fp16 or uniform:8; empty = exact",
+        "",
+        pattern=_SCHEME,
+        form="fp16, bf16, fixed:2 to fixed:16, or uniform, random or lloyd with :1 to :8",
+    ),
     "commit.archive": Key("store a new version and its parents smaller at once", False),
     "commit.bounds": Key("store bounds with a new version, for progressive evaluation", False),
     "commit.optimizer": Key("optimizer state in checkpoints", "keep", ("keep", "drop")),
@@ -152,7 +172,12 @@ KEYS: dict[str, Key] = {
     "archive.normal": Key("the same for other versions", 1.0),
     "archive.cold": Key("the same for checkpoints on the way", math.inf),
     "archive.enough": Key("seconds that are fast enough for what is not hot", 2.0),
-    "gc.grace": Key("how long gc keeps what was removed, as 14d, 12h or 0", "14d"),
+    "gc.grace": Key(
+        "how long gc keeps what was removed, as 14d, 12h or 0",
+        "14d",
+        pattern=DURATION,
+        form="a duration such as 14d, 12h, 90m, 2w or 0",
+    ),
     "curves.restarts": Key("points of a restarted run", "marked", ("marked", "preempt", "keep")),
     "curves.cap": Key("most points of one answer about curves", 10_000_000, least=1),
     "eval.precision": Key("of the full evaluation", "float64", ("float64", "float32")),
@@ -375,6 +400,8 @@ def check(key: str, value: object, where: str) -> Value:
         wanted = "a text"
     elif spec.choices and value not in spec.choices:
         wanted = " or ".join(spec.choices)
+    elif spec.pattern and re.fullmatch(spec.pattern, value) is None:
+        wanted = spec.form
     if wanted is None and isinstance(value, (str, int, float)):
         return float(value) if isinstance(spec.default, float) else value
     place = f"{where}: " if where else ""

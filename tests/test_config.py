@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import tomllib
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dlv.pas.layouts.schemes as schemes
 from dlv.config import (
     KEYS,
     Config,
@@ -23,6 +25,7 @@ from dlv.config import (
     variable,
 )
 from dlv.errors import StorageError, UsageError
+from dlv.upkeep.mark import duration
 
 SAMPLES: dict[str, tuple[str, str, str, str]] = {
     # four values of each key that differ from the default and, in a row, from each other
@@ -255,8 +258,8 @@ def test_a_file_that_is_not_understood_is_left_alone(world: World, text: str) ->
 @given(value=st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_text_can_be_stored(tmp_path_factory: pytest.TempPathFactory, value: str) -> None:
     world = World(tmp_path_factory.mktemp("any"))
-    world.load().set("repository", "user.name", value)
-    assert world.load().get("user.name") == value
+    world.load().set("user", "core.pager", value)
+    assert world.load().get("core.pager") == value
 
 
 def test_write_is_atomic_and_keeps_mode_and_link(
@@ -313,3 +316,66 @@ def test_a_number_that_is_none(world: World, text: str) -> None:
     with pytest.raises(UsageError, match="must be a number from 0 on"):
         world.load().set("user", "archive.hot", text)
     assert world.load().get("archive.hot") == 0.1
+
+
+NONSENSE = [
+    "",
+    " ",
+    "3",
+    "-1",
+    "0.5x",
+    "14 days",
+    "fp17",
+    "uniform:9",
+    "maybe",
+    "<>",
+    "\0",
+    "1e999",
+]
+
+
+@pytest.mark.parametrize("key", list(KEYS))
+@pytest.mark.parametrize("text", NONSENSE)
+def test_nonsense_is_refused_when_it_is_set_or_does_no_harm(
+    world: World, key: str, text: str
+) -> None:
+    """What can be set is what every command takes: nothing fails later because of it."""
+    with contextlib.suppress(UsageError):
+        parse(key, text)
+        world.load().set("user", key, text)
+    value = world.load().get(key)
+    if text in ("3", "14 days", "maybe") and key in ("gc.grace", "commit.scheme"):
+        assert value == KEYS[key].default
+    if key == "gc.grace":
+        duration(value)
+    elif key == "commit.scheme":
+        assert not value.strip() or schemes.parse(value)
+    elif key.startswith("user."):
+        world.load().author({})
+
+
+@pytest.mark.parametrize("key", list(KEYS))
+def test_a_wrong_value_in_a_file_names_key_and_place(world: World, key: str) -> None:
+    table, _, name = key.partition(".")
+    world.user.write_text(f"[{table}]\n{name} = [1]\n")
+    with pytest.raises(UsageError, match=rf"config\.toml:2: `{key}` must be"):
+        world.load()
+
+
+@pytest.mark.parametrize("text", ["3", "14 days", "1.5y"])
+def test_a_wrong_duration_in_a_file(world: World, text: str) -> None:
+    world.user.write_text(f'[gc]\ngrace = "{text}"\n')
+    with pytest.raises(UsageError, match=r"config\.toml:2: `gc\.grace` must be a duration"):
+        world.load()
+
+
+def test_schemes_are_those_of_the_parser() -> None:
+    for name in ("fp16", "bf16", "fixed", "uniform", "random", "lloyd"):
+        for text in (name, *(f"{name}:{bits}" for bits in range(20))):
+            try:
+                schemes.parse(text)
+            except UsageError:
+                with pytest.raises(UsageError):
+                    parse("commit.scheme", text)
+            else:
+                assert parse("commit.scheme", text) == text

@@ -16,6 +16,7 @@ import dlv.disk.durable as durable
 import dlv.repository.git_files as git_files
 import dlv.repository.handle as repositories
 from dlv.canonical import moment_of, timestamp
+from dlv.config import DURATION
 from dlv.dataclass import dataclass
 from dlv.errors import DlvError, UsageError
 from dlv.metadata import collected, dump, facts, matrices, usage, versions
@@ -31,17 +32,15 @@ from dlv.weights.store import MatrixStore
 EVERY = ("live", "removed", "undone", "recovered")
 HIDDEN = ("removed", "undone")
 
-_DURATION = re.compile(r"\s*(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw]?)\s*$")
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def duration(text: str) -> datetime.timedelta:
     """`14d`, `12h`, `90m`, `0`."""
-    match = _DURATION.match(text)
-    # Without a unit 14 could be days as well as seconds; nothing is nothing in all of them.
-    if match is None or (not match[2] and float(match[1])):
+    match = re.fullmatch(DURATION, text)
+    if match is None:
         raise UsageError(f"`{text}` is not a duration", hint="14d, 12h, 90m, 2w or 0")
-    seconds = float(match[1]) * _SECONDS[match[2]]
+    seconds = float(match[1]) * _SECONDS[match[2]] if match[2] else 0
     return datetime.timedelta(seconds=min(seconds, 3.15e9))
 
 
