@@ -103,6 +103,20 @@ _BY_NAME = {
 }
 
 
+# What a file of this name is meant to be. Other names mean too much else.
+CLAIMED = {
+    ".safetensors": "safetensors",
+    ".onnx": "ONNX",
+    ".npz": "npz",
+    ".npy": "npy",
+    ".gguf": "GGUF",
+    ".keras": "Keras",
+    ".h5": "HDF5",
+    ".caffemodel": "Caffe",
+    ".pt2": "PyTorch export",
+}
+
+
 def detect(path: str) -> str:
     """The format of a file: a key of `ROLES`. The name decides only where content cannot."""
     with Source(path) as file:

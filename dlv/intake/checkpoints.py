@@ -68,7 +68,7 @@ def import_checkpoints(repository: Repository, request: Request) -> Imported:
     check_name(request.name)
     if versions.by_tag(db, request.name) is not None:
         raise Conflict(f"`{request.name}` is a tag already", hint="choose another name")
-    asked = adding.Request(role="snapshot", optimizer=request.optimizer)
+    asked = adding.Request(role="snapshot", optimizer=request.optimizer, outside=True)
     added = adding.examine(repository.root, request.here, request.files, asked)
     if not added.files:
         why = "; ".join(f"{path}: {reason}" for path, reason in added.skipped[:3]) or None

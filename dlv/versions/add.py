@@ -22,6 +22,7 @@ from dlv.errors import Conflict, Damaged, DlvError, NotFound, UnsafeInput, Usage
 from dlv.metadata import networks, versions
 from dlv.metadata.facts import StagedFile
 from dlv.repository.handle import Repository
+from dlv.versions.working import WEIGHT_SUFFIXES
 
 if TYPE_CHECKING:
     from dlv.adapters import hf
@@ -53,6 +54,7 @@ class Request:
     time_column: str | None = None
     progress: Callable[[int], None] = lambda _: None
     known: Callable[[str], bool] = lambda _: False  # whether some version has this network
+    outside: bool = False  # whether files need not lie in the project
 
 
 @dataclass
@@ -271,6 +273,11 @@ def _add_found(
     except Conflict:
         raise
     except DlvError as error:
+        from dlv.adapters import detect
+
+        weights = path.suffix.lower() in (*detect.CLAIMED, *WEIGHT_SUFFIXES)
+        if isinstance(error, Damaged) and weights:
+            raise  # a version without some of its weights is not what anyone wants
         added.skipped.append((relative(root, path, above), _reason(error)))
 
 
@@ -295,7 +302,11 @@ def _examine(
     from dlv.adapters import detect
 
     name = paths.check(relative(root, path, above))
+    if not request.outside:
+        _check_inside(root, path)
     found = request.format or detect.detect(str(path))
+    if request.role is None and request.format is None:
+        _check_name_and_content(path, name, found)
     role = request.role or _role(found, path, named=named)
     step = request.step
     options: dict[str, Any] = {}
@@ -339,6 +350,32 @@ def _examine(
         hash=digest,
         options=options,
     )
+
+
+def _check_inside(root: Path, path: Path) -> None:
+    """Refuse files that are not part of the project, whatever link leads to them."""
+    real = Path(os.path.realpath(path))
+    if not real.is_relative_to(os.path.realpath(root)):
+        leads = "" if real == path.absolute() else f"it is a link to {real}"
+        raise UnsafeInput(
+            f"{path} is outside the project {root}",
+            why=leads or None,
+            hint="copy it into the project first",
+        )
+
+
+def _check_name_and_content(path: Path, name: str, format_: str) -> None:
+    """Refuse to take a broken file of weights or a broken network for a plain file."""
+    from dlv.adapters import detect
+
+    claimed = detect.CLAIMED.get(path.suffix.lower())
+    if claimed is not None and detect.role_of(format_) == "file":
+        empty = path.stat().st_size == 0
+        raise Damaged(
+            f"{name} is not a valid {claimed} file",
+            why="it is empty" if empty else "its content has another form",
+            hint=f"to keep it as a plain file: dlv add {name} --as file",
+        )
 
 
 def _role(format_: str, path: Path, *, named: bool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from safetensors.numpy import save
 import dlv.metadata.facts as facts
 import dlv.versions.add as adding
 from dlv.canonical import hash_bytes
-from dlv.errors import Conflict, NotFound, UnsafeInput, UsageError
+from dlv.errors import Conflict, Damaged, NotFound, UnsafeInput, UsageError
 from dlv.repository.handle import Repository
 from dlv.versions.add import Added, Removed, Request
 from dlv.versions.commit import Request as CommitRequest
@@ -78,7 +79,6 @@ def test_roles_in_a_training_folder(desk: Desk) -> None:
     desk.write("legacy.pt", b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.")
     desk.write("__pycache__/train.pyc", b"x")
     desk.write(".git/config", "x")
-    desk.write("broken.safetensors", b"\x10\x00\x00\x00\x00\x00\x00\x00{")
     desk.write(".dlvignore", "README.md\n")
     added = desk.add()
     assert desk.staged == {
@@ -97,7 +97,37 @@ def test_roles_in_a_training_folder(desk: Desk) -> None:
         "train.py": ("file", "text", None),
         "trainer_state.json": ("log", "trainer_state", None),
     }
-    assert [name for name, _ in added.skipped] == ["broken.safetensors", "legacy.pt"]
+    assert [name for name, _ in added.skipped] == ["legacy.pt"]
+
+
+BROKEN = {
+    "cut.safetensors": b"\x10\x00\x00\x00\x00\x00\x00\x00{",
+    "text.safetensors": b"<html>not found</html>",
+    "empty.safetensors": b"",
+    "empty.npz": b"",
+    "text.onnx": b"version https://git-lfs.github.com/spec/v1\n",
+    "cut.pt": b"PK\x03\x04broken",
+    "cut.npz": b"PK\x03\x04broken",
+    "text.h5": b"x",
+    "empty.gguf": b"",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("given", [True, False])
+def test_broken_weights_are_no_plain_files(desk: Desk, name: str, given: bool) -> None:
+    """A version without its weights, of which nobody is told, is worse than an error."""
+    desk.write("train.py", "import torch\n")
+    desk.write(name, BROKEN[name])
+    with pytest.raises(Damaged, match=re.escape(name)):
+        desk.add(*([name] if given else []))
+    assert desk.staged == {}
+    if name.startswith(("text", "empty")):
+        with pytest.raises(Damaged, match="is not a valid") as caught:
+            desk.add(name)
+        assert f"dlv add {name} --as file" in (caught.value.hint or "")
+    desk.add(name, role="file")
+    assert desk.staged[name][0] == "file"
 
 
 def test_what_is_recorded(desk: Desk) -> None:
@@ -199,11 +229,20 @@ def test_from_a_folder_below(desk: Desk) -> None:
 
 
 def test_from_outside_the_project(desk: Desk, tmp_path: Path) -> None:
-    (tmp_path / "elsewhere/run1/ckpt").mkdir(parents=True)
-    (tmp_path / "elsewhere/run1/ckpt/a.txt").write_text("x")
-    (tmp_path / "b.txt").write_text("x")
-    desk.add(tmp_path / "elsewhere/run1", tmp_path / "b.txt")
-    assert sorted(desk.staged) == ["b.txt", "run1/ckpt/a.txt"]
+    (tmp_path / "elsewhere/run1").mkdir(parents=True)
+    (tmp_path / "elsewhere/run1/a.txt").write_text("x")
+    desk.write("here.txt", "x")
+    (desk.root / "link.txt").symlink_to(tmp_path / "elsewhere/run1/a.txt")
+    (desk.root / "inside.txt").symlink_to("here.txt")
+    for given in (tmp_path / "elsewhere/run1/a.txt", desk.root / "link.txt"):
+        with pytest.raises(UnsafeInput, match="is outside the project") as caught:
+            desk.add(given)
+    assert caught.value.why == f"it is a link to {tmp_path / 'elsewhere/run1/a.txt'}"
+    assert desk.staged == {}
+    added = desk.add()
+    assert [name for name, _ in added.skipped] == ["link.txt"]
+    assert sorted(desk.staged) == ["here.txt", "inside.txt"]
+    assert len(desk.add(tmp_path / "elsewhere").skipped) == 1
 
 
 def test_two_files_that_would_have_one_path(desk: Desk, tmp_path: Path) -> None:
@@ -211,8 +250,9 @@ def test_two_files_that_would_have_one_path(desk: Desk, tmp_path: Path) -> None:
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "w.txt").write_text(folder)
     with pytest.raises(Conflict, match=r"would both be `w\.txt`"):
-        desk.add(tmp_path / "a/w.txt", tmp_path / "b/w.txt")
-    desk.add(tmp_path / "a/w.txt", tmp_path / "a/w.txt", tmp_path / "a/../a/w.txt")
+        desk.add(tmp_path / "a/w.txt", tmp_path / "b/w.txt", outside=True)
+    twice = (tmp_path / "a/w.txt", tmp_path / "a/w.txt", tmp_path / "a/../a/w.txt")
+    desk.add(*twice, outside=True)
 
 
 def test_a_project_behind_a_link(tmp_path: Path) -> None:
@@ -228,8 +268,8 @@ def test_a_project_behind_a_link(tmp_path: Path) -> None:
 
 
 def test_links_to_files_are_added_under_their_own_name(desk: Desk, tmp_path: Path) -> None:
-    (tmp_path / "cache").write_text("content")
-    (desk.root / "model.txt").symlink_to("../cache")
+    desk.write("blobs/cache", "content")
+    (desk.root / "model.txt").symlink_to("blobs/cache")
     desk.add("model.txt")
     [file] = facts.staged_files(desk.repository.database)
     assert (file.path, file.hash) == ("model.txt", hash_bytes(b"content"))
