@@ -131,32 +131,6 @@ def read_matrix(matrix: str, lookup: Lookup, source: ChunkSource) -> Raw:
     return raw_of(words)
 
 
-def read_scaled(
-    matrix: str, lookup: Lookup, source: ChunkSource
-) -> tuple[Raw, str, Exponents | None]:
-    """A matrix that is to be a base, and what counts for contexts against it.
-
-    That is the nearest matrix on its chain below which there is no `sub`, so that its first
-    planes tell its exponents: its name, and the exponents at each word of the base's shape;
-    None where it is the base itself.
-    """
-    links = links_of(chain(matrix, lookup), source, ALL)
-    scale = links[-1]
-    for link in reversed(links):
-        if link.delta is not None and link.delta.kind == "sub":
-            break
-        scale = link
-    if scale is links[0] or not format_of(scale.dtype).exponent:
-        return read_matrix(matrix, lookup, source), matrix, None
-    builder = Builder(source)
-    spans = ranges(links, 0, links[0].count)
-    for index in reversed(range(len(links))):
-        builder.keep = far_scales(links[:index]) | {scale.matrix}
-        builder.add(links[index], *spans[index])
-    check_hash(links[0], builder.words)
-    return raw_of(builder.words), scale.matrix, builder.held[scale.matrix]
-
-
 def read_slice(matrix: str, start: int, count: int, lookup: Lookup, source: ChunkSource) -> Raw:
     """The bytes of `count` elements from `start`; of opaque dtypes, of bytes.
 
