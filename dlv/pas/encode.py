@@ -14,7 +14,7 @@ from dlv.kinds import Raw
 from dlv.pas.coders.codecs import choose, choose_text, codec_of
 from dlv.pas.coders.context import AboveCodec
 from dlv.pas.coders.zstd import ZstdCodec
-from dlv.pas.deltas.difference import DELTAS, Delta, delta_cutter, overlap_of, stretched
+from dlv.pas.deltas.difference import DELTAS, Delta, delta_cutter
 from dlv.pas.floats import words_in
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import (
@@ -25,8 +25,6 @@ from dlv.pas.layouts.segments import (
     matrix_bytes,
     raw_of,
     split_matrix,
-    word_shape,
-    words_of,
 )
 
 Config = Mapping[str, Any]
@@ -159,24 +157,18 @@ def encode_delta(
     emit: Emit,
     *,
     layout: Layout,
-    base_shape: Sequence[int] | None = None,
     effort: Effort = "fast",
 ) -> Encoding:
-    """Encoding of a matrix as its difference from a base of the same dtype.
+    """Encoding of a matrix as its difference from a base of the same dtype and shape.
 
-    `kind` is `xor` of words or `sub`, their integer difference without predictor or contexts;
-    `base_shape` is None where both have the same shape.
+    `kind` is `xor` of words or `sub`, their integer difference without predictor or contexts.
     """
     if kind not in DELTAS:
         raise ValueError(f"unknown kind of delta {kind!r}")
-    overlap = None if base_shape is None else overlap_of(shape, base_shape)
-    delta = Delta(kind, base_name, overlap)
+    delta = Delta(kind, base_name, None)
     words, based = words_in(target, dtype), words_in(base, dtype)
-    if delta.overlap is None and len(words) != len(based):
+    if len(words) != len(based):
         raise ValueError(f"{len(based)} words of a base for {len(words)}")
-    per_element = words_of(dtype)[1]
-    old = word_shape(base_shape or shape, per_element)
-    new = word_shape(shape, per_element)
     side = layout.side_of(target, dtype, shape) if len(words) else b""
     if len(words):
         cutter = delta_cutter(delta.kind, layout, side, dtype, shape)
@@ -184,11 +176,7 @@ def encode_delta(
         _emit_side(side, emit)
         writer = _Planes(layout, dtype, shape, emit, effort)
         for start in range(0, len(words), SEGMENT):
-            part = words[start : start + SEGMENT]
-            if delta.overlap is None:
-                under = based[start : start + SEGMENT]
-            else:
-                under = stretched(based, old, new, start, len(part))
+            part, under = words[start : start + SEGMENT], based[start : start + SEGMENT]
             writer.begin(cutter.cut(part, under, start))
             again = spare[: len(part)]
             cutter.paste(writer.decoded, under, start, again)
