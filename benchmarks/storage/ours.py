@@ -123,7 +123,7 @@ class _Stopwatch:
 @contextmanager
 def _checking(found: list[float]) -> Iterator[None]:
     """Adds up what the fast tier spends on reading back what it has just written."""
-    places: list[tuple[Any, str]] = [(coding, "decode_plane"), (coding, "_compare")]
+    places: list[tuple[Any, str]] = [(coding, "decode_plane"), (coding, "compare")]
     places += [(cutter, "paste") for cutter in (WordDelta, type(Ieee().cutter(b"", "int8", ())))]
     with ExitStack() as stack:
         for where, name in places:

@@ -115,9 +115,9 @@ def encode_elements(layout: Layout, dtype: str, raw: Raw) -> list[Encoded]:
     """The planes of a run of elements, encoded; trusted only because they decode to `raw`."""
     shape = (len(raw) // element_bytes(dtype),)
     planes, side = split_matrix(layout, raw, dtype, shape)
-    encoded = [_seal(choose(plane), plane) for plane in planes]
+    encoded = [seal(choose(plane), plane) for plane in planes]
     decoded = [codec_of(part.codec).decode(part.data, part.raw) for part in encoded]
-    _compare(join_matrix(layout, decoded, side, dtype, shape), raw)
+    compare(join_matrix(layout, decoded, side, dtype, shape), raw)
     return encoded
 
 
@@ -141,7 +141,7 @@ def encode_materialised(
         for start in range(0, len(words), SEGMENT):
             part = words[start : start + SEGMENT]
             writer.begin(cutter.cut(part, start))
-            _compare(raw_of(cutter.paste(writer.decoded, start, len(part))), raw_of(part))
+            compare(raw_of(cutter.paste(writer.decoded, start, len(part))), raw_of(part))
             writer.flush()
     return Encoding(name, dtype, tuple(shape), layout.get_config(), None, layout.planes(dtype))
 
@@ -180,7 +180,7 @@ def encode_delta(
             writer.begin(cutter.cut(part, under, start))
             again = spare[: len(part)]
             cutter.paste(writer.decoded, under, start, again)
-            _compare(raw_of(again), raw_of(part))
+            compare(raw_of(again), raw_of(part))
             writer.flush()
     return Encoding(
         name, dtype, tuple(shape), layout.get_config(), delta.get_config(), layout.planes(dtype)
@@ -211,7 +211,7 @@ class _Planes:
         for index, plane in enumerate(planes):
             alone = self._shared or index in self._uneven
             codec, data = choose_plane(plane, above, self._effort, shared=alone)
-            encoded = _seal((codec, data), plane)
+            encoded = seal((codec, data), plane)
             self._encoded.append(encoded)
             self.decoded.append(decode_plane(encoded.codec, encoded.data, encoded.raw, above))
             above = plane
@@ -236,19 +236,21 @@ def _emit_side(side: bytes, emit: Emit) -> None:
 
 def encode_object(raw: Raw) -> list[Encoded]:
     """A named object, or a part of one, as a single chunk."""
-    encoded = _seal(choose_text(raw), raw)
-    _compare(codec_of(encoded.codec).decode(encoded.data, encoded.raw), raw)
+    encoded = seal(choose_text(raw), raw)
+    compare(codec_of(encoded.codec).decode(encoded.data, encoded.raw), raw)
     return [encoded]
 
 
-def _seal(chosen: tuple[dict[str, Any], Raw], plane: Raw) -> Encoded:
+def seal(chosen: tuple[dict[str, Any], Raw], plane: Raw) -> Encoded:
+    """A chunk of a codec's config and what it made of a plane."""
     codec, data = chosen
     if data is plane and not isinstance(data, bytes):
         data = bytes(data)  # the caller's buffer may change, and is the caller's to free
     return Encoded(codec, data, len(plane), hash_bytes(data))
 
 
-def _compare(decoded: Raw, raw: Raw) -> None:
+def compare(decoded: Raw, raw: Raw) -> None:
+    """Refuse to store what did not decode to the bits that it was made from."""
     if not same_bytes(decoded, raw):
         raise Damaged(
             "encoded weights did not decode to the same bits, so nothing was stored",

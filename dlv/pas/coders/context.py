@@ -27,10 +27,9 @@ from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
 from dlv.kinds import Bytes, Raw
 from dlv.pas.coders import compiled
-from dlv.pas.coders.contexts import classes
+from dlv.pas.coders.contexts import CONTEXTS, classes
 from dlv.pas.coders.zstd import EFFORTS, decompress
 
-CONTEXTS = 128
 _BITMAP = CONTEXTS // 8
 # What a block costs beyond its bytes: three of header, some more for a Huffman table.
 BLOCK_COST = 24
@@ -250,10 +249,10 @@ def places_of(contexts: Bytes, limit: int = CONTEXTS) -> Places:
     return Order(contexts, limit) if loops is None else _Counted(contexts, limit, loops)
 
 
-class ContextZstd:
-    """The sorted digits as one zstd frame."""
+class _Scaled:
+    """What a codec of sorted digits is told: where contexts begin, whose exponents count."""
 
-    codec_id = "context-zstd"
+    codec_id: str
 
     def __init__(self, lo: int, scale: str) -> None:
         self.lo = lo
@@ -261,6 +260,12 @@ class ContextZstd:
 
     def get_config(self) -> dict[str, Any]:
         return {"id": self.codec_id, "lo": self.lo, "scale": self.scale}
+
+
+class ContextZstd(_Scaled):
+    """The sorted digits as one zstd frame."""
+
+    codec_id = "context-zstd"
 
     def encode(self, digits: Raw, contexts: Bytes) -> bytes:
         order = Order(contexts)
@@ -277,7 +282,7 @@ class ContextZstd:
         return order.scatter(np.frombuffer(plain, np.uint8))
 
 
-class ContextPacked:
+class ContextPacked(_Scaled):
     """The same, but contexts that are mostly -1, 0 or +1 as classes of two bits.
 
     Stored: 16 bytes of bits, one per context, low bit first, set where it is packed; u32
@@ -287,13 +292,6 @@ class ContextPacked:
     """
 
     codec_id = "context-packed"
-
-    def __init__(self, lo: int, scale: str) -> None:
-        self.lo = lo
-        self.scale = scale
-
-    def get_config(self) -> dict[str, Any]:
-        return {"id": self.codec_id, "lo": self.lo, "scale": self.scale}
 
     def encode(self, digits: Raw, contexts: Bytes) -> bytes:
         order = Order(contexts)

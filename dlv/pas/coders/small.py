@@ -15,22 +15,14 @@ from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
 from dlv.dataclass import dataclass
-from dlv.errors import Damaged
 from dlv.kinds import Bytes, Raw
 from dlv.pas.coders.codecs import choose, codec_of
-from dlv.pas.coders.context import (
-    CONTEXTS,
-    ContextCodec,
-    ContextPacked,
-    ContextZstd,
-    Order,
-    packable,
-)
-from dlv.pas.coders.contexts import SEGMENT, Measure, Scales, default_lo, numbers
+from dlv.pas.coders.context import ContextCodec, ContextPacked, ContextZstd, Order, packable
+from dlv.pas.coders.contexts import CONTEXTS, SEGMENT, Measure, Scales, default_lo, numbers
 from dlv.pas.deltas.difference import Delta
 from dlv.pas.deltas.lowrank import Pair, find_affine, signed
 from dlv.pas.deltas.predictors import DRIFT_BINS, REAL, predictors_of
-from dlv.pas.encode import Emit, Encoded, Part, same_bytes
+from dlv.pas.encode import Emit, Part, compare, seal
 from dlv.pas.floats import Words, applied, differences, exponents, words_in
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import OPAQUE, Ieee, raw_of, word_shape, words_of
@@ -304,7 +296,9 @@ class _Coder:
             scales = self._measured(pair)
             side += scales.tobytes()
         if side:
-            emit(_side_part(side))
+            sealed = seal(choose(side), side)
+            compare(codec_of(sealed.codec).decode(sealed.data, sealed.raw), side)
+            emit(Part("side", None, 0, len(side), sealed))
             if scales is not None:
                 scales = Scales.parse(side[len(predicted[1]) :], pair.shape)
         for start in range(0, len(pair.target), SEGMENT):
@@ -314,7 +308,7 @@ class _Coder:
             q = None if scales is None else scales.q(self._exponents(pair, start), start)
             parts, decoded = self._segment(self.planes(digits, pair), q, pair, start)
             again = Ieee().cutter(b"", pair.dtype, pair.shape).paste(decoded, start, len(target))
-            _compare(raw_of(applied(again, guess, pair.form)), raw_of(target))
+            compare(raw_of(applied(again, guess, pair.form)), raw_of(target))
             for part in parts:
                 emit(part)
 
@@ -351,9 +345,8 @@ class _Coder:
                     read = codec.decode(data, contexts)
             if read is None:
                 read = codec_of(config).decode(data, len(plane))
-            _compare(read, plane)
-            encoded = Encoded(config, bytes(data), len(plane), hash_bytes(data))
-            parts.append(Part("plane", index, start, len(plane), encoded))
+            compare(read, plane)
+            parts.append(Part("plane", index, start, len(plane), seal((config, data), plane)))
             decoded.append(read)
             above = np.frombuffer(read, np.uint8)
         return parts, decoded
@@ -393,19 +386,3 @@ def _entropy(counts: NDArray[np.int64]) -> float:
     totals = totals[totals > 0].astype(np.float64)
     bits = (totals * np.log2(totals)).sum() - (used * np.log2(used)).sum()
     return float(bits) / 8
-
-
-def _side_part(side: bytes) -> Part:
-    config, data = choose(side)
-    _compare(codec_of(config).decode(data, len(side)), side)
-    encoded = Encoded(config, bytes(data), len(side), hash_bytes(data))
-    return Part("side", None, 0, len(side), encoded)
-
-
-def _compare(decoded: Raw, raw: Raw) -> None:
-    if not same_bytes(decoded, raw):
-        raise Damaged(
-            "encoded weights did not decode to the same bits, so nothing was stored",
-            why="the memory of this machine is faulty, or dlv has an error",
-            hint="dlv doctor",
-        )

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dlv.errors import Damaged
-from dlv.pas.coders.context import CONTEXTS, ContextPacked, ContextZstd, Order, zstd_blocks
+from dlv.pas.coders.context import ContextPacked, ContextZstd, Order, zstd_blocks
+from dlv.pas.coders.contexts import CONTEXTS
 
 SCALE = "0" * 64
 CODECS: list[ContextZstd | ContextPacked] = [ContextZstd(8, SCALE), ContextPacked(8, SCALE)]
