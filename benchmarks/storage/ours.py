@@ -24,7 +24,7 @@ from dlv.pas.footer import Encoding, pieces_of
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import Ieee, split_matrix
-from dlv.pas.layouts.table import fitting
+from dlv.pas.layouts.table import Finder
 from dlv.pas.packs import PackWriter
 from dlv.pas.read import read_matrix
 from dlv.pas.spool import PLANES, Pending, Spool, lane_of
@@ -171,9 +171,11 @@ def alone(held: Matrix, tier: Tier) -> _Way:
         # A dtype or values that it does not take: ValueError.
         with suppress(ValueError):
             ways.append(tried(Fixed.of([held.raw], held.dtype, held.shape)))
-        table = fitting(held.raw, held.dtype)
-        if table is not None:
-            ways.append(tried(table))
+        finder = Finder(held.dtype)
+        finder.add(held.raw)
+        coding = finder.coding()
+        if coding is not None:
+            ways.append(tried(coding.layout))
     return min(ways, key=lambda way: way.size)
 
 
