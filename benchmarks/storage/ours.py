@@ -11,27 +11,20 @@ from typing import Any, Literal
 from unittest import mock
 
 from benchmarks.storage.models import Matrix, Model
-from dlv.canonical import hash_bytes, matrix_hash
+from dlv.canonical import matrix_hash
 from dlv.kinds import Piece
 from dlv.pas import encode as coding
 from dlv.pas.coders import small
 from dlv.pas.coders.codecs import codec_of
 from dlv.pas.coders.small import find_predictors
 from dlv.pas.deltas.difference import WordDelta
-from dlv.pas.encode import (
-    Encoded,
-    Part,
-    encode_delta,
-    encode_elements,
-    encode_materialised,
-    encode_object,
-)
-from dlv.pas.floats import differences, exponents, format_of, words_in
+from dlv.pas.encode import Encoded, Part, encode_delta, encode_elements, encode_materialised
+from dlv.pas.floats import differences, format_of, words_in
 from dlv.pas.footer import Encoding, pieces_of
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.layouts.segments import Ieee, split_matrix
-from dlv.pas.layouts.table import fitting
+from dlv.pas.layouts.table import Finder
 from dlv.pas.packs import PackWriter
 from dlv.pas.read import read_matrix
 from dlv.pas.spool import PLANES, Pending, Spool, lane_of
@@ -130,7 +123,7 @@ class _Stopwatch:
 @contextmanager
 def _checking(found: list[float]) -> Iterator[None]:
     """Adds up what the fast tier spends on reading back what it has just written."""
-    places: list[tuple[Any, str]] = [(coding, "decode_plane"), (coding, "_compare")]
+    places: list[tuple[Any, str]] = [(coding, "decode_plane"), (coding, "compare")]
     places += [(cutter, "paste") for cutter in (WordDelta, type(Ieee().cutter(b"", "int8", ())))]
     with ExitStack() as stack:
         for where, name in places:
@@ -150,18 +143,6 @@ def _summed(function: Callable[..., Any], found: list[float]) -> Callable[..., A
         return result
 
     return call
-
-
-class _Tables:
-    """Takes tables that chunks name."""
-
-    def __init__(self) -> None:
-        self.held: dict[str, bytes] = {}
-
-    def add(self, table: bytes) -> str:
-        name = hash_bytes(table)
-        self.held[name] = table
-        return name
 
 
 def _tried(kind: str, encode: Callable[[Callable[[Part], None]], Encoding]) -> _Way:
@@ -190,13 +171,15 @@ def alone(held: Matrix, tier: Tier) -> _Way:
         # A dtype or values that it does not take: ValueError.
         with suppress(ValueError):
             ways.append(tried(Fixed.of([held.raw], held.dtype, held.shape)))
-        table = fitting(held.raw, held.dtype)
-        if table is not None:
-            ways.append(tried(table))
+        finder = Finder(held.dtype)
+        finder.add(held.raw)
+        coding = finder.coding()
+        if coding is not None:
+            ways.append(tried(coding.layout))
     return min(ways, key=lambda way: way.size)
 
 
-def against(held: Matrix, base: Matrix, tier: Tier, tables: _Tables | None = None) -> _Way:
+def against(held: Matrix, base: Matrix, tier: Tier) -> _Way:
     """The fast or the small delta."""
     given = held.raw, base.raw, held.dtype, held.shape, _name(held), _name(base)
     if tier == "fast":
@@ -204,21 +187,12 @@ def against(held: Matrix, base: Matrix, tier: Tier, tables: _Tables | None = Non
         return _tried("sub", lambda put: encode_delta("sub", *given, put, layout=layout))
 
     def encode(put: Callable[[Part], None]) -> Encoding:
-        return small.encode_small(
-            *given,
-            put,
-            scale=(_name(base), exponents(words_in(base.raw, base.dtype), format_of(base.dtype))),
-            slow=tier == "slow",
-            fast_coder=tables is not None,
-            tables=tables,
-        )
+        return small.encode_small(*given, put, slow=tier == "slow")
 
     return _tried("context", encode)
 
 
-def store(
-    model: Model, base: Model | None, tier: Tier, *, check: bool = False, rans: bool = False
-) -> Stored:
+def store(model: Model, base: Model | None, tier: Tier, *, check: bool = False) -> Stored:
     """A model in packs of its own, given a base that is stored elsewhere; read back equal."""
     spool: Spool[io.BytesIO] = Spool(io.BytesIO, buffer=1 << 62)
     pool: dict[tuple[int, str], list[tuple[Encoding, bytes]]] = {}
@@ -227,7 +201,6 @@ def store(
     memory = Memory()
     stored = Stored(memory, {})
     pooling = _Stopwatch(lambda held, below: _pool(pool, held, below))
-    tables = _Tables() if rans else None
     if base is not None:
         _keep_base(memory, base)
     for tensor, held in model.items():
@@ -243,7 +216,7 @@ def store(
         else:
             ways = [alone(held, tier)]
             if below is not None:
-                ways.append(against(held, below, tier, tables))
+                ways.append(against(held, below, tier))
             best = min(ways, key=lambda way: way.size)
             kind = best.kind
             stored.encode += best.seconds
@@ -262,9 +235,6 @@ def store(
     for (plane, _), members in sorted(pool.items(), key=lambda pair: pair[0]):
         sealing(spool, plane, members)
     stored.encode += pooling.seconds + sealing.seconds
-    for name, table in () if tables is None else tables.held.items():
-        pending = Pending("table", None, ((name, 0, len(table)),), encode_object(table)[0])
-        spool.add(lane_of("table", None), pending)
     for sink, footer in spool.finish():
         memory.add(f"pack{len(memory.encodings)}", sink.getvalue(), footer)
     _read_back(stored, model, base)

@@ -133,10 +133,8 @@ def _materialised(peer: Peer) -> Peer:
     return next(other for other in ALONE if other.name == "zstd-3 planes")
 
 
-def by_dlv(
-    tier: ours.Tier, target: Model, base: Model | None, figure: Figure, *, rans: bool = False
-) -> None:
-    stored = ours.store(target, base, tier, check=tier == "small", rans=rans)
+def by_dlv(tier: ours.Tier, target: Model, base: Model | None, figure: Figure) -> None:
+    stored = ours.store(target, base, tier, check=tier == "small")
     raw = models.size(target)
     figure.ratios.append(stored.per_matrix / raw)
     figure.footers.append(stored.memory.bytes / raw)
@@ -163,7 +161,7 @@ def warm_up(*, with_numba: bool) -> None:
         if dtype != "float32":
             target, under = models.cast(target, dtype), models.cast(under, dtype)
         ours.store(target, under, "fast")
-        ours.store(target, under, "small", rans=with_numba)
+        ours.store(target, under, "small")
     contexts = np.zeros(4000, np.uint8)
     packed = ContextPacked(0, "0" * 64)
     packed.decode(packed.encode(bytes(4000), contexts), contexts)
@@ -174,7 +172,7 @@ def warm_up(*, with_numba: bool) -> None:
     assert not cold, f"these would be compiled while times are taken: {cold}"
 
 
-def measure(row: Row, *, slow: bool, rans: bool, peers: bool = True) -> dict[str, Figure]:
+def measure(row: Row, *, slow: bool, peers: bool = True) -> dict[str, Figure]:
     """Every way on every pair of a row."""
     figures: dict[str, Figure] = {}
     tiers: list[ours.Tier] = ["fast", "small"]
@@ -187,8 +185,4 @@ def measure(row: Row, *, slow: bool, rans: bool, peers: bool = True) -> dict[str
             by_peer(peer, target, base, figures.setdefault(peer.name, Figure()))
         for tier in tiers:
             by_dlv(tier, target, base, figures.setdefault(f"dlv {tier}", Figure()))
-        if rans and base is not None:
-            by_dlv(
-                "small", target, base, figures.setdefault("dlv small, rANS", Figure()), rans=True
-            )
     return figures

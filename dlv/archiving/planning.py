@@ -141,15 +141,14 @@ def _matched(
 
 
 def _fits(base: StoredMatrix | None, other: StoredMatrix | None) -> bool:
-    """A delta never leaves dtype and rank."""
+    """A delta never leaves dtype and shape."""
     return (
         base is not None
         and other is not None
         and base.hash != other.hash
         and base.dtype == other.dtype
-        and len(base.shape) == len(other.shape)
+        and base.shape == other.shape
         and min(base.shape, default=1) > 0
-        and min(other.shape, default=1) > 0
     )
 
 
@@ -351,12 +350,11 @@ class Planner:
         for digest, raw in self.together(wanted):
             self._sketches[digest] = sketch(raw, self.stored[digest].dtype)
         for digest in new:
-            bits = format_of(self.stored[digest].dtype).bits
+            dtype = self.stored[digest].dtype
+            bits = format_of(dtype).bits
             ranked = sorted(
-                (difference_bits(self._sketches[digest], self._sketches[base], matrix.dtype), order)
+                (difference_bits(self._sketches[digest], self._sketches[base], dtype), order)
                 for order, base in enumerate(found.get(digest, ()))
-                for matrix in [self.stored[base]]
-                if matrix.shape == self.stored[digest].shape
             )
             close = [order for size, order in ranked[:BASES] if size < FAR * bits]
             near[digest] = [found[digest][order] for order in close]

@@ -128,7 +128,7 @@ class _Store:
             given = (raw, base, "float32", SHAPE, name, base_name, put)
             if manner in ("xor", "sub"):
                 return encode_delta(manner, *given, layout=default_layout())
-            return small.encode_small(*given, scale=(base_name, None))
+            return small.encode_small(*given)
 
         return self._add(raw, encode)
 

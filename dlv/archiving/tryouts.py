@@ -262,18 +262,10 @@ def _rows(journal: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 class Tryouts:
     """Encodes on request and remembers; one process at a time."""
 
-    def __init__(
-        self,
-        folder: Path,
-        matrices: Callable[[str], Raw],
-        *,
-        slow: bool = False,
-        fast_coder: bool = False,
-    ) -> None:
+    def __init__(self, folder: Path, matrices: Callable[[str], Raw], *, slow: bool = False) -> None:
         self._matrices = matrices
         self._slow = slow
-        self._fast_coder = fast_coder
-        self._manner = f"{FORMAT}{'s' if slow else ''}{'f' if fast_coder else ''} {WRITER}"
+        self._manner = f"{FORMAT}{'s' if slow else ''} {WRITER}"
         self._lock = threading.Lock()
         self._notes: dict[Choice, _Note] = {}
         self._best: dict[str, int] = {}
@@ -376,13 +368,7 @@ class Tryouts:
         def encode(attempt: Attempt) -> Encoding:
             if choice.kind in ("xor", "sub"):
                 return encode_delta(choice.kind, *given, attempt.put, layout=default_layout())
-            return small.encode_small(
-                *(*given, attempt.put),
-                scale=(given[-1], None),
-                slow=self._slow,
-                fast_coder=self._fast_coder,
-                restart=attempt.restart,
-            )
+            return small.encode_small(*given, attempt.put, slow=self._slow, restart=attempt.restart)
 
         return Attempt.of(self._folder, encode)
 

@@ -14,7 +14,7 @@ from dlv.kinds import Raw
 from dlv.pas.coders.codecs import choose, choose_text, codec_of
 from dlv.pas.coders.context import AboveCodec
 from dlv.pas.coders.zstd import ZstdCodec
-from dlv.pas.deltas.difference import DELTAS, Delta, delta_cutter, overlap_of, stretched
+from dlv.pas.deltas.difference import DELTAS, Delta, delta_cutter
 from dlv.pas.floats import words_in
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import (
@@ -25,8 +25,6 @@ from dlv.pas.layouts.segments import (
     matrix_bytes,
     raw_of,
     split_matrix,
-    word_shape,
-    words_of,
 )
 
 Config = Mapping[str, Any]
@@ -117,9 +115,9 @@ def encode_elements(layout: Layout, dtype: str, raw: Raw) -> list[Encoded]:
     """The planes of a run of elements, encoded; trusted only because they decode to `raw`."""
     shape = (len(raw) // element_bytes(dtype),)
     planes, side = split_matrix(layout, raw, dtype, shape)
-    encoded = [_seal(choose(plane), plane) for plane in planes]
+    encoded = [seal(choose(plane), plane) for plane in planes]
     decoded = [codec_of(part.codec).decode(part.data, part.raw) for part in encoded]
-    _compare(join_matrix(layout, decoded, side, dtype, shape), raw)
+    compare(join_matrix(layout, decoded, side, dtype, shape), raw)
     return encoded
 
 
@@ -143,7 +141,7 @@ def encode_materialised(
         for start in range(0, len(words), SEGMENT):
             part = words[start : start + SEGMENT]
             writer.begin(cutter.cut(part, start))
-            _compare(raw_of(cutter.paste(writer.decoded, start, len(part))), raw_of(part))
+            compare(raw_of(cutter.paste(writer.decoded, start, len(part))), raw_of(part))
             writer.flush()
     return Encoding(name, dtype, tuple(shape), layout.get_config(), None, layout.planes(dtype))
 
@@ -159,24 +157,18 @@ def encode_delta(
     emit: Emit,
     *,
     layout: Layout,
-    base_shape: Sequence[int] | None = None,
     effort: Effort = "fast",
 ) -> Encoding:
-    """Encoding of a matrix as its difference from a base of the same dtype.
+    """Encoding of a matrix as its difference from a base of the same dtype and shape.
 
-    `kind` is `xor` of words or `sub`, their integer difference without predictor or contexts;
-    `base_shape` is None where both have the same shape.
+    `kind` is `xor` of words or `sub`, their integer difference without predictor or contexts.
     """
     if kind not in DELTAS:
         raise ValueError(f"unknown kind of delta {kind!r}")
-    overlap = None if base_shape is None else overlap_of(shape, base_shape)
-    delta = Delta(kind, base_name, overlap)
+    delta = Delta(kind, base_name, None)
     words, based = words_in(target, dtype), words_in(base, dtype)
-    if delta.overlap is None and len(words) != len(based):
+    if len(words) != len(based):
         raise ValueError(f"{len(based)} words of a base for {len(words)}")
-    per_element = words_of(dtype)[1]
-    old = word_shape(base_shape or shape, per_element)
-    new = word_shape(shape, per_element)
     side = layout.side_of(target, dtype, shape) if len(words) else b""
     if len(words):
         cutter = delta_cutter(delta.kind, layout, side, dtype, shape)
@@ -184,15 +176,11 @@ def encode_delta(
         _emit_side(side, emit)
         writer = _Planes(layout, dtype, shape, emit, effort)
         for start in range(0, len(words), SEGMENT):
-            part = words[start : start + SEGMENT]
-            if delta.overlap is None:
-                under = based[start : start + SEGMENT]
-            else:
-                under = stretched(based, old, new, start, len(part))
+            part, under = words[start : start + SEGMENT], based[start : start + SEGMENT]
             writer.begin(cutter.cut(part, under, start))
             again = spare[: len(part)]
             cutter.paste(writer.decoded, under, start, again)
-            _compare(raw_of(again), raw_of(part))
+            compare(raw_of(again), raw_of(part))
             writer.flush()
     return Encoding(
         name, dtype, tuple(shape), layout.get_config(), delta.get_config(), layout.planes(dtype)
@@ -223,7 +211,7 @@ class _Planes:
         for index, plane in enumerate(planes):
             alone = self._shared or index in self._uneven
             codec, data = choose_plane(plane, above, self._effort, shared=alone)
-            encoded = _seal((codec, data), plane)
+            encoded = seal((codec, data), plane)
             self._encoded.append(encoded)
             self.decoded.append(decode_plane(encoded.codec, encoded.data, encoded.raw, above))
             above = plane
@@ -248,19 +236,21 @@ def _emit_side(side: bytes, emit: Emit) -> None:
 
 def encode_object(raw: Raw) -> list[Encoded]:
     """A named object, or a part of one, as a single chunk."""
-    encoded = _seal(choose_text(raw), raw)
-    _compare(codec_of(encoded.codec).decode(encoded.data, encoded.raw), raw)
+    encoded = seal(choose_text(raw), raw)
+    compare(codec_of(encoded.codec).decode(encoded.data, encoded.raw), raw)
     return [encoded]
 
 
-def _seal(chosen: tuple[dict[str, Any], Raw], plane: Raw) -> Encoded:
+def seal(chosen: tuple[dict[str, Any], Raw], plane: Raw) -> Encoded:
+    """A chunk of a codec's config and what it made of a plane."""
     codec, data = chosen
     if data is plane and not isinstance(data, bytes):
         data = bytes(data)  # the caller's buffer may change, and is the caller's to free
     return Encoded(codec, data, len(plane), hash_bytes(data))
 
 
-def _compare(decoded: Raw, raw: Raw) -> None:
+def compare(decoded: Raw, raw: Raw) -> None:
+    """Refuse to store what did not decode to the bits that it was made from."""
     if not same_bytes(decoded, raw):
         raise Damaged(
             "encoded weights did not decode to the same bits, so nothing was stored",

@@ -90,6 +90,17 @@ def words_in(raw: Raw, dtype: str) -> Words:
     return np.frombuffer(raw, format_of(dtype).words)
 
 
+def values_of_words(words: Words, dtype: str) -> Floats:
+    """Words of a float dtype, but no float8, as the float64 that they are exactly."""
+    if dtype == "bfloat16":
+        wide = words.astype("<u4")
+        np.left_shift(wide, np.uint32(16), out=wide)
+        words = wide.view("<f4")
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        values: Floats = words.view(f"<f{words.dtype.itemsize}").astype(np.float64)
+    return values
+
+
 def ordered(words: Words, form: Format) -> Words:
     """Words whose order as unsigned integers is that of the numbers (NaN beyond infinity)."""
     if form.kind == "unsigned":

@@ -18,7 +18,15 @@ from dlv.kinds import Floats, Piece, Raw
 from dlv.pas.chunks import ChunkSource
 from dlv.pas.deltas.difference import mapped, stretched, unmapped
 from dlv.pas.deltas.links import Link, Lookup, chain, is_context, link_of, links_of
-from dlv.pas.floats import balanced, exponents, float8_numbers, format_of, ordered, unordered
+from dlv.pas.floats import (
+    balanced,
+    exponents,
+    float8_numbers,
+    format_of,
+    ordered,
+    unordered,
+    values_of_words,
+)
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import EMPTY, Fixed, Halved, Leading, leading_bits
 from dlv.pas.layouts.segments import OPAQUE, SEGMENT, Layout, Words
@@ -34,10 +42,7 @@ def numbers_of(words: Words, dtype: str) -> tuple[Floats, Floats]:
         small: Floats = float8_numbers(dtype)[words]
         return small, small
     if form.kind == "float":
-        if dtype == "bfloat16":
-            words = (words.astype("<u4") << np.uint32(16)).astype("<u4")
-        with np.errstate(invalid="ignore"):  # signalling NaNs
-            found = words.view(f"<f{words.dtype.itemsize}").astype(np.float64)
+        found = values_of_words(words, dtype)
         return found, found
     whole = words.view(f"<i{form.width}") if form.kind == "signed" else words
     found = whole.astype(np.float64)

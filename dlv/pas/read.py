@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dlv.canonical import dumps, matrix_hasher
 from dlv.errors import Damaged, StorageError
 from dlv.kinds import Piece, Raw
-from dlv.pas.chunks import ChunkSource, join_pieces
+from dlv.pas.chunks import ChunkSource
 from dlv.pas.coders.codecs import context_codec_of
 from dlv.pas.coders.context import AboveCodec, ContextCodec, ContextRans
 from dlv.pas.coders.contexts import Scales, numbers
@@ -131,32 +131,6 @@ def read_matrix(matrix: str, lookup: Lookup, source: ChunkSource) -> Raw:
     return raw_of(words)
 
 
-def read_scaled(
-    matrix: str, lookup: Lookup, source: ChunkSource
-) -> tuple[Raw, str, Exponents | None]:
-    """A matrix that is to be a base, and what counts for contexts against it.
-
-    That is the nearest matrix on its chain below which there is no `sub`, so that its first
-    planes tell its exponents: its name, and the exponents at each word of the base's shape;
-    None where it is the base itself.
-    """
-    links = links_of(chain(matrix, lookup), source, ALL)
-    scale = links[-1]
-    for link in reversed(links):
-        if link.delta is not None and link.delta.kind == "sub":
-            break
-        scale = link
-    if scale is links[0] or not format_of(scale.dtype).exponent:
-        return read_matrix(matrix, lookup, source), matrix, None
-    builder = Builder(source)
-    spans = ranges(links, 0, links[0].count)
-    for index in reversed(range(len(links))):
-        builder.keep = far_scales(links[:index]) | {scale.matrix}
-        builder.add(links[index], *spans[index])
-    check_hash(links[0], builder.words)
-    return raw_of(builder.words), scale.matrix, builder.held[scale.matrix]
-
-
 def read_slice(matrix: str, start: int, count: int, lookup: Lookup, source: ChunkSource) -> Raw:
     """The bytes of `count` elements from `start`; of opaque dtypes, of bytes.
 
@@ -176,32 +150,6 @@ def read_slice(matrix: str, start: int, count: int, lookup: Lookup, source: Chun
     low = first // SEGMENT * SEGMENT
     high = min(-(-last // SEGMENT) * SEGMENT, target.count)
     return raw_of(_build(links, low, high, source)[first - low : last - low])
-
-
-def read_planes(matrix: str, count: int, lookup: Lookup, source: ChunkSource) -> list[Raw]:
-    """The first `count` planes of a matrix in its layout (all, if it has fewer).
-
-    Of a matrix stored without a delta only these are read.
-    """
-    encodings = chain(matrix, lookup)
-    if encodings[0].delta is not None:
-        raw = read_matrix(matrix, lookup, source)
-        target = links_of(encodings, source, ALL)[0]
-        side = bytes(target.side(source))[
-            : target.layout.side_bytes(target.dtype, target.encoding.shape)
-        ]
-        cutter = target.layout.cutter(side, target.dtype, target.encoding.shape)
-        words = np.frombuffer(raw, UNSIGNED[target.word])
-        parts = [cutter.cut(words[at : at + SEGMENT], at) for at in range(0, len(words), SEGMENT)]
-        return [
-            b"".join(part[plane] for part in parts)
-            for plane in range(min(count, target.encoding.planes))
-        ]
-    target = links_of(encodings, source, count)[0]
-    return [
-        join_pieces(pieces, None, source, target.plane_label(plane)) if pieces else b""
-        for plane, pieces in enumerate(target.planes)
-    ]
 
 
 def check_hash(link: Link, words: Words) -> None:

@@ -24,7 +24,7 @@ snapshot lists the L alone. Solvers see vertices, edges and groups, and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -394,10 +394,8 @@ def shortfalls(budgets: Budgets, minima: Sequence[int]) -> list[Shortfall]:
     ]
 
 
-def budgets_of(
-    minima: Sequence[int], alphas: Sequence[float | None], absolute: Mapping[int, int] | None = None
-) -> list[int | None]:
-    """theta = alpha x the fastest possible; None: unlimited. Absolute budgets go before."""
+def budgets_of(minima: Sequence[int], alphas: Sequence[float | None]) -> list[int | None]:
+    """theta = alpha x the fastest possible; None: unlimited."""
     if len(alphas) != len(minima):
         raise UsageError(f"{len(alphas)} slacks were given for {len(minima)} snapshots")
     budgets: list[int | None] = []
@@ -408,13 +406,4 @@ def budgets_of(
             raise UsageError(f"{alpha} is not a factor of the fastest possible time")
         else:
             budgets.append(int(alpha * minimum))
-    for snapshot, budget in (absolute or {}).items():
-        budgets[snapshot] = budget
     return budgets
-
-
-def plan_of(document: Any, graph: StorageGraph, label: str = "plan") -> StoragePlan:
-    """A plan file, checked against its graph."""
-    if not isinstance(document, dict) or not isinstance(document.get("edges"), list):
-        raise Damaged(f"{label} is not a storage plan", why="an object with `edges`")
-    return StoragePlan.of(graph, whole(document["edges"], f"{label}: edges"))

@@ -133,12 +133,6 @@ class MatrixStore:
 
         return self._again(lambda: read_matrix(matrix, self.encoding, self))
 
-    def planes(self, matrix: str, count: int) -> list[Raw]:
-        """The first `count` planes of a matrix."""
-        from dlv.pas.read import read_planes
-
-        return self._again(lambda: read_planes(matrix, count, self.encoding, self))
-
     def slice(self, matrix: str, start: int, count: int) -> Raw:
         """The bytes of `count` elements from `start`; only what holds them is read."""
         from dlv.pas.read import read_slice

@@ -26,7 +26,7 @@ from dlv.metadata.matrices import PackIndex
 from dlv.pas.chunks import SUFFIX
 from dlv.pas.footer import Encoding
 from dlv.pas.packs import Pack
-from dlv.pas.storage_graph import plan_of, read_problem
+from dlv.pas.storage_graph import StoragePlan, read_problem
 from dlv.repository.handle import Repository
 from dlv.versions.remove import remove
 from dlv.versions.stats import stats
@@ -209,7 +209,7 @@ def test_graph_and_plan_for_other_programs(repository: Repository, tmp_path: Pat
     graph, plan = tmp_path / "graph.json", tmp_path / "plan.json"
     outcome = run(repository, dry_run=True, export_graph=graph, export_plan=plan)
     problem = read_problem(graph)
-    chosen = plan_of(json.loads(plan.read_bytes()), problem.graph)
+    chosen = StoragePlan.of(problem.graph, json.loads(plan.read_bytes())["edges"])
     assert problem.graph.vertices == outcome.matrices + 1
     assert len(problem.graph.snapshots) == len(outcome.snapshots)
     costs = chosen.snapshot_costs(problem.graph, "independent")

@@ -20,29 +20,16 @@ from dlv.canonical import matrix_hash
 from dlv.metadata import matrices, usage
 from dlv.metadata.matrices import PackIndex
 from dlv.pas.chunks import SUFFIX
-from dlv.pas.coders.small import encode_small
-from dlv.pas.encode import Part
 from dlv.pas.footer import Encoding
 from dlv.repository.handle import Repository
 from dlv.versions.remove import remove
 from dlv.weights.store import MatrixStore
 from tests.format.reader import Packs
+from tests.pas.unwritten import encode_in_contexts
 
 AUTHOR = "Ada <ada@example.org>"
 Commit = Callable[..., str]
 SHAPE = (600, 250)
-
-
-class Tables:
-    """Puts tables into the pack that names them."""
-
-    def __init__(self, packing: Packing) -> None:
-        self._packing = packing
-        self.names: list[str] = []
-
-    def add(self, table: bytes) -> str:
-        self.names.append(self._packing.add_object("table", table))
-        return self.names[-1]
 
 
 def models() -> list[dict[str, Any]]:
@@ -68,17 +55,12 @@ def repository(tmp_path: Path, commit_model: Commit) -> Iterator[Repository]:
         with Packing(store) as packing:
             for name, target in second.items():
                 base = first[name]
-                parts: list[Part] = []
                 given = (target.tobytes(), base.tobytes(), "float32", SHAPE)
-                names = name_of(target), name_of(base)
-                tables = Tables(packing)
-                encoding = encode_small(
-                    *(*given, *names, parts.append),
-                    scale=(names[1], None),
-                    fast_coder=True,
-                    tables=tables,
+                encoding, parts, tables = encode_in_contexts(
+                    *given, (name_of(target), name_of(base)), codec="context-rans"
                 )
-                assert tables.names
+                for table in tables:
+                    packing.add_object("table", table)
                 for part in parts:
                     packing.put(encoding, part)
             packs = packing.finish(lambda _: None)

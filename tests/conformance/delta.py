@@ -90,14 +90,13 @@ class MemoryStore:
         if base is None or kind == "materialise":
             made = encode_materialised(raw, dtype, shape, name, put, layout=layout, effort=effort)
         else:
-            known = self.encodings[base]
-            made = encode_delta(
-                kind,
-                *(raw, self.matrix(base), dtype, shape, name, base, put),
-                layout=layout,
-                base_shape=known.shape,
-                effort=effort,
-            )
+            old = self.encodings[base].shape
+            under = fitted(self.matrix(base), dtype, old, shape)
+            given = raw, under, dtype, shape, name, base, put
+            made = encode_delta(kind, *given, layout=layout, effort=effort)
+            if tuple(old) != tuple(shape):  # which dlv reads and writes no more
+                overlap = list(map(min, old, shape))
+                made = replace(made, delta={**(made.delta or {}), "overlap": overlap})
         self.encodings[name] = made
         return name
 
@@ -107,6 +106,17 @@ class MemoryStore:
     def change(self, matrix: str, /, **changes: Any) -> None:
         """Say something else of a matrix's encoding."""
         self.encodings[matrix] = replace(self.encodings[matrix], **changes)
+
+
+def fitted(raw: bytes, dtype: str, old: Sequence[int], new: Sequence[int]) -> bytes:
+    """The elements of a matrix in another shape: all zero bits outside of it."""
+    if tuple(old) == tuple(new):
+        return raw
+    each = element_bytes(dtype)
+    grid = np.zeros((*new, each), np.uint8)
+    where = tuple(map(slice, map(min, old, new)))
+    grid[where] = np.frombuffer(raw, np.uint8).reshape(*old, each)[where]
+    return grid.tobytes()
 
 
 def near(raw: bytes, width: int, seed: int) -> bytes:
@@ -190,14 +200,9 @@ class DeltaSuite:
                 store = MemoryStore()
                 first = self.bytes_for(dtype, old, seed)
                 second = self.bytes_for(dtype, new, seed + 1)
-                width = WORDS[dtype][0]
                 base = store.add(first, dtype, old)
                 per = element_bytes(dtype)
-                grid = np.zeros((*new, per), np.uint8)
-                where = tuple(slice(0, min(pair)) for pair in zip(old, new, strict=True))
-                grid[where] = np.frombuffer(first, np.uint8).reshape(*old, per)[where]
-                assert width <= per
-                layout = self.layout_of([second, grid.tobytes()], dtype, new)
+                layout = self.layout_of([second, fitted(first, dtype, old, new)], dtype, new)
                 name = store.add(second, dtype, new, layout=layout, kind=self.kind, base=base)
                 if name != base:
                     delta = store.encodings[name].delta

@@ -13,7 +13,7 @@ from dlv.errors import Damaged, NewerFormat
 from dlv.kinds import Piece
 from dlv.pas.deltas.links import MAX_CHAIN, chain
 from dlv.pas.footer import Encoding
-from dlv.pas.read import read_matrix, read_planes
+from dlv.pas.read import read_matrix
 from tests.memory_index import MemoryIndex
 
 
@@ -71,21 +71,6 @@ def cut() -> tuple[Cut, str]:
 def test_pieces_are_put_together(cut: tuple[Cut, str]) -> None:
     index, name = cut
     assert bytes(read_matrix(name, index.encoding, index)) == RAW
-
-
-@pytest.mark.parametrize("count", [0, 1, 3, 4, 9])
-def test_the_first_planes(cut: tuple[Cut, str], count: int) -> None:
-    index, name = cut
-    planes = read_planes(name, count, index.encoding, index)
-    assert [bytes(plane) for plane in planes] == [RAW[3 - k :: 4] for k in range(min(count, 4))]
-
-
-def test_high_planes_need_no_low_ones(cut: tuple[Cut, str]) -> None:
-    index, name = cut
-    index.pieces = [row for row in index.pieces if row.plane in (0, 1)]
-    assert len(read_planes(name, 2, index.encoding, index)) == 2
-    with pytest.raises(Damaged, match="plane 2"):
-        read_planes(name, 3, index.encoding, index)
 
 
 @pytest.mark.parametrize("change", ["lost", "twice", "short", "late", "outside"])

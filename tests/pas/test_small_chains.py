@@ -12,10 +12,11 @@ import pytest
 from dlv.canonical import matrix_hash
 from dlv.errors import Damaged
 from dlv.pas.coders.small import encode_small
-from dlv.pas.floats import exponents, format_of, words_in
+from dlv.pas.footer import Encoding
 from dlv.pas.level import Level, Unusable, level
-from dlv.pas.read import read_matrix, read_scaled, read_slice, read_together
+from dlv.pas.read import read_matrix, read_slice, read_together
 from tests.conformance.delta import MemoryStore
+from tests.pas.unwritten import encode_in_contexts
 
 COUNT = 20_000
 SHAPE = (100, 200)
@@ -33,20 +34,27 @@ def moved(raw: bytes, seed: int) -> bytes:
     return after
 
 
-def add_small(store: MemoryStore, raw: bytes, base: str, **more: Any) -> str:
-    """Store through the context coder, contexts from where the reader finds them early."""
-    from_base, scale, held = read_scaled(base, store.encoding, store)
+def add_small(store: MemoryStore, raw: bytes, base: str) -> str:
     parts: list[Any] = []
     name = matrix_hash("float32", SHAPE, raw)
-    encoding = encode_small(
-        *(raw, from_base, "float32", SHAPE, name, base, parts.append),
-        scale=more.pop("scale", (scale, held)),
-        **more,
+    given = raw, store.matrix(base), "float32", SHAPE, name, base
+    return put(store, encode_small(*given, parts.append), parts)
+
+
+def add_far(store: MemoryStore, raw: bytes, base: str, scale: str) -> str:
+    """A difference whose contexts are those of a matrix further down the chain."""
+    names = matrix_hash("float32", SHAPE, raw), base
+    encoding, parts, _ = encode_in_contexts(
+        *(raw, store.matrix(base), "float32", SHAPE, names), scale=(scale, store.matrix(scale))
     )
+    return put(store, encoding, parts)
+
+
+def put(store: MemoryStore, encoding: Encoding, parts: list[Any]) -> str:
     for part in parts:
-        store.put(name, part)
-    store.encodings[name] = encoding
-    return name
+        store.put(encoding.matrix, part)
+    store.encodings[encoding.matrix] = encoding
+    return encoding.matrix
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +70,7 @@ def trained() -> tuple[MemoryStore, list[str], list[bytes]]:
         elif step == 4:
             names.append(store.add(raws[-1], "float32", SHAPE, kind="sub", base=names[-1]))
         else:
-            names.append(add_small(store, raws[-1], names[-1]))
+            names.append(add_far(store, raws[-1], names[-1], names[0]))
     return store, names, raws
 
 
@@ -71,24 +79,12 @@ def test_contexts_from_further_down_the_chain(
 ) -> None:
     store, names, raws = trained
     codecs = {str(row.codec["id"]) for name in names for row in store.chunks(name)}
-    assert "context-zstd" in codecs or "context-packed" in codecs
+    assert "context-zstd" in codecs
     scales = {row.codec["scale"] for row in store.chunks(names[6]) if "scale" in row.codec}
     assert scales == {names[0]}
     for name, raw in zip(names, raws, strict=True):
         assert store.matrix(name) == raw
         assert bytes(read_slice(name, 777, 99, store.encoding, store)) == raw[4 * 777 : 4 * 876]
-
-
-def test_the_scale_of_a_base(trained: tuple[MemoryStore, list[str], list[bytes]]) -> None:
-    store, names, raws = trained
-    raw, scale, held = read_scaled(names[0], store.encoding, store)
-    assert (bytes(raw), scale, held) == (raws[0], names[0], None)
-    raw, scale, held = read_scaled(names[6], store.encoding, store)
-    assert bytes(raw) == raws[6]
-    assert held is not None
-    form = format_of("float32")
-    assert scale == names[0]
-    assert held.tolist() == exponents(words_in(raws[0], "float32"), form).tolist()
 
 
 def test_levels_of_context_coded_matrices(

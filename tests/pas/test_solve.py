@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dlv.pas.solve import main
-from dlv.pas.storage_graph import plan_of, problem_of
+from dlv.pas.storage_graph import StoragePlan, problem_of
 from tests.pas.test_storage_graph import GOOD
 
 
@@ -24,7 +24,7 @@ def test_as_a_program(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dlv.pas.solve", put(tmp_path), "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     graph = problem_of(GOOD).graph
-    plan = plan_of(json.loads(out.read_text()), graph)
+    plan = StoragePlan.of(graph, json.loads(out.read_text())["edges"])
     assert plan.storage(graph) == 13 == json.loads(done.stdout)["storage"]
 
 

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from dlv.canonical import matrix_hash
 from dlv.errors import Damaged
-from dlv.pas.coders.small import encode_small
 from dlv.pas.deltas.links import chain
-from dlv.pas.encode import Part
 from dlv.pas.layouts.segments import SEGMENT
-from dlv.pas.read import families, read_scaled, read_together
+from dlv.pas.read import families, read_together
 from tests.conformance.delta import MemoryStore, near
+from tests.pas.unwritten import encode_in_contexts
 
 
 def grown(
@@ -118,11 +117,10 @@ def test_contexts_from_further_down() -> None:
     for parent in parents:
         base = np.frombuffer(content[names[parent]], "<f4")
         raw = (base + rng.normal(0, 1e-4, base.shape).astype("<f4")).tobytes()
-        words, scale, held = read_scaled(names[parent], store.encoding, store)
-        name, parts = matrix_hash("float32", (100, 200), raw), list[Part]()
-        store.encodings[name] = encode_small(
-            *(raw, words, "float32", (100, 200), name, names[parent], parts.append),
-            scale=(scale, held),
+        name = matrix_hash("float32", (100, 200), raw)
+        store.encodings[name], parts, _ = encode_in_contexts(
+            *(raw, content[names[parent]], "float32", (100, 200), (name, names[parent])),
+            scale=(names[0], content[names[0]]),
         )
         for part in parts:
             store.put(name, part)

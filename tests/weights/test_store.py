@@ -53,13 +53,6 @@ def test_everything_comes_back(filled: Filled) -> None:
     assert store.object("skeleton", hash_bytes(b"")) == b""
 
 
-def test_the_first_planes_alone(filled: Filled) -> None:
-    store, index, content, _ = filled
-    name = next(row.matrix for row in index.encodings.values() if row.shape == (100, 500))
-    planes = [bytes(plane) for plane in store.planes(name, 2)]
-    assert planes == [content[name][3::4], content[name][2::4]]
-
-
 def test_unknown_names(filled: Filled) -> None:
     store = filled[0]
     assert store.encoding("0" * 64) is None
@@ -98,7 +91,7 @@ def test_a_flipped_bit_is_named(filled: Filled) -> None:
     flip(store, piece)
     with pytest.raises(Damaged, match=f"{packs[0].hash}, plane at {piece.offset}"):
         store.matrix(piece.object)
-    assert store.planes(piece.object, 2)
+    store.level(piece.object, 2)
 
 
 def test_a_wrong_row_of_the_index_never_gives_wrong_bytes(filled: Filled) -> None:

@@ -25,8 +25,6 @@ _seen = [0]
 class Loops:
     """What is compiled; see the functions below."""
 
-    encode: Any
-    decode: Any
     count: Any
     scatter: Any
     unpack: Any
@@ -63,64 +61,13 @@ def _compiled() -> Loops | None:
     except UsageError:
         return None
     functions = (
-        *(_encode, _decode, _count, _scatter, _unpack),
+        *(_count, _scatter, _unpack),
         *(_cut, _join, _cut_half, _join_half, _numbers, _sizes, _drift),
     )
     try:
         return Loops(*(numba.njit(loop, cache=True, nogil=True) for loop in functions))
     except RuntimeError:  # nowhere to keep compiled code
         return Loops(*(numba.njit(loop, nogil=True) for loop in functions))
-
-
-def _encode(symbols: Any, rows: Any, frequencies: Any, starts: Any, states: Any, words: Any) -> int:
-    """The range coder; returns the index of the first of the words it wrote."""
-    at = len(words)
-    count = len(states)
-    for index in range(len(symbols) - 1, -1, -1):
-        lane = index % count
-        row, symbol = rows[index], symbols[index]
-        share = int(frequencies[row, symbol])
-        state = int(states[lane])
-        if state >= share << 20:
-            at -= 1
-            words[at] = state & 0xFFFF
-            state >>= 16
-        states[lane] = ((state // share) << 12) + state % share + int(starts[row, symbol])
-    return at
-
-
-def _decode(
-    contexts: Any, rows: Any, digits: Any, packed: Any, states: Any, words: Any, out: Any
-) -> int:
-    """Its inverse; returns how many words it took.
-
-    `words` has a word for each state more than there are, so that it need not be asked at
-    every digit whether any is left: whoever calls looks at the end how many were taken.
-    Indices are unsigned, else each would be asked whether it counts from the end.
-    """
-    taken = np.uint64(0)
-    count = len(states)
-    known = np.uint64(len(words) - count)
-    for start in range(0, len(contexts), count):
-        if taken > known:
-            break
-        for one in range(min(count, len(contexts) - start)):
-            lane, at = np.uint64(one), np.uint64(start + one)
-            row = np.uint64(rows[contexts[at]])
-            state = states[lane]
-            place = state & np.uint32(0xFFF)
-            digit = digits[(row << np.uint64(12)) + np.uint64(place)]
-            # Start and frequency.
-            both = packed[(row << np.uint64(8)) + np.uint64(digit)]
-            state = (both & np.uint32(0xFFFF)) * (state >> np.uint32(12)) + place
-            state = np.uint32(state - (both >> np.uint32(16)))
-            more = np.uint32((state << np.uint32(16)) | words[taken])
-            # No branch: which way it would go, nothing can foresee.
-            low = state < np.uint32(0x10000)
-            states[lane] = more if low else state
-            taken += np.uint64(low)
-            out[at] = digit
-    return int(taken)
 
 
 def _count(contexts: Any, counts: Any) -> None:

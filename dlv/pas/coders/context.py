@@ -4,12 +4,11 @@
 zstd adapts its tables to what stands together; blocks end where contexts end. The reader finds
 the order from the contexts alone.
 
-`context-rans` is an interleaved range coder with a table of frequencies per context, for speed
-where numba is installed (`compiled.py`). Without it, numpy takes the 64 states together, one step
-for each; the bytes are the same. Digit i is on state i mod 64. A state is 32 bits, at least 2^16,
-where it begins and must end; a step takes 12 bits off it, and 16 come in from the words when it
-falls below 2^16. Stored: the 64 states and then the words, all little-endian, in the order in
-which they are read.
+`context-rans` is an interleaved range coder with a table of frequencies per context: no command
+writes it, what has it is read. numpy takes the 64 states together, one step for each. Digit i is
+on state i mod 64. A state is 32 bits, at least 2^16, where it begins and must end; a step takes 12
+bits off it, and 16 come in from the words when it falls below 2^16. Stored: the 64 states and then
+the words, all little-endian, in the order in which they are read.
 """
 
 from __future__ import annotations
@@ -28,10 +27,9 @@ from dlv.canonical import hash_bytes
 from dlv.errors import Damaged
 from dlv.kinds import Bytes, Raw
 from dlv.pas.coders import compiled
-from dlv.pas.coders.contexts import classes
+from dlv.pas.coders.contexts import CONTEXTS, classes
 from dlv.pas.coders.zstd import EFFORTS, decompress
 
-CONTEXTS = 128
 _BITMAP = CONTEXTS // 8
 # What a block costs beyond its bytes: three of header, some more for a Huffman table.
 BLOCK_COST = 24
@@ -135,15 +133,13 @@ _OFTEN = 0.5
 
 
 class ContextCodec(Protocol):
-    """Entropy coding of digits whose contexts the reader knows."""
+    """Entropy decoding of digits whose contexts the reader knows."""
 
     codec_id: str
     lo: int
     scale: str  # hash of the matrix whose exponents count
 
     def get_config(self) -> dict[str, Any]: ...
-
-    def encode(self, digits: Raw, contexts: Bytes) -> bytes: ...
 
     def decode(self, data: Raw, contexts: Bytes) -> Raw:
         """As many digits as there are contexts; Damaged if it holds others."""
@@ -253,10 +249,10 @@ def places_of(contexts: Bytes, limit: int = CONTEXTS) -> Places:
     return Order(contexts, limit) if loops is None else _Counted(contexts, limit, loops)
 
 
-class ContextZstd:
-    """The sorted digits as one zstd frame."""
+class _Scaled:
+    """What a codec of sorted digits is told: where contexts begin, whose exponents count."""
 
-    codec_id = "context-zstd"
+    codec_id: str
 
     def __init__(self, lo: int, scale: str) -> None:
         self.lo = lo
@@ -264,6 +260,12 @@ class ContextZstd:
 
     def get_config(self) -> dict[str, Any]:
         return {"id": self.codec_id, "lo": self.lo, "scale": self.scale}
+
+
+class ContextZstd(_Scaled):
+    """The sorted digits as one zstd frame."""
+
+    codec_id = "context-zstd"
 
     def encode(self, digits: Raw, contexts: Bytes) -> bytes:
         order = Order(contexts)
@@ -280,7 +282,7 @@ class ContextZstd:
         return order.scatter(np.frombuffer(plain, np.uint8))
 
 
-class ContextPacked:
+class ContextPacked(_Scaled):
     """The same, but contexts that are mostly -1, 0 or +1 as classes of two bits.
 
     Stored: 16 bytes of bits, one per context, low bit first, set where it is packed; u32
@@ -290,13 +292,6 @@ class ContextPacked:
     """
 
     codec_id = "context-packed"
-
-    def __init__(self, lo: int, scale: str) -> None:
-        self.lo = lo
-        self.scale = scale
-
-    def get_config(self) -> dict[str, Any]:
-        return {"id": self.codec_id, "lo": self.lo, "scale": self.scale}
 
     def encode(self, digits: Raw, contexts: Bytes) -> bytes:
         order = Order(contexts)
@@ -437,7 +432,6 @@ STATES = 64
 BITS = 12
 TOTAL = 1 << BITS
 LEAST = 1 << 16  # of a state
-SLOW = 32  # without numba it takes so much longer than other codecs do
 _ROW = 512  # bytes of a context's 256 frequencies
 
 
@@ -458,27 +452,17 @@ class Table:
         frequencies = np.frombuffer(raw[_BITMAP:], "<u2").reshape(rows, 256).astype(np.uint32)
         if (frequencies.sum(1) != TOTAL).any():
             raise Damaged("frequencies of a context do not sum to 2^12")
-        # Row of each context. The last is that of contexts which are not there: it leads
-        # nowhere good, but not out of the arrays either.
-        self.rows = np.full(256, rows, np.int32)
-        self.rows[:CONTEXTS][self.used] = np.arange(rows)
-        self.frequencies = np.concatenate((frequencies, np.zeros((1, 256), np.uint32)))
-        self.starts = (np.cumsum(self.frequencies, 1) - self.frequencies).astype(np.uint32)
-        self.packed = ((self.starts << np.uint32(16)) | self.frequencies).ravel()
-        self._digits: Bytes | None = None
-
-    @property
-    def digits(self) -> Bytes:
-        """The digit at each of the 2^12 places of each context."""
-        if self._digits is None:
-            each = np.tile(np.arange(256).astype(np.uint8), len(self.frequencies))
-            places = np.repeat(each, self.frequencies.ravel())
-            self._digits = np.concatenate((places, np.zeros(TOTAL, np.uint8)))
-        return self._digits
+        self._rows = np.full(256, -1, np.int32)
+        self._rows[:CONTEXTS][self.used] = np.arange(rows)
+        self.frequencies = frequencies
+        self.starts = (np.cumsum(frequencies, 1) - frequencies).astype(np.uint32)
+        # The digit at each of the 2^12 places of each context.
+        each = np.tile(np.arange(256).astype(np.uint8), rows)
+        self.digits = np.repeat(each, frequencies.ravel())
 
     def rows_of(self, contexts: Bytes) -> NDArray[np.int32]:
-        found: NDArray[np.int32] = self.rows[contexts]
-        if len(found) and int(found.max()) == len(self.frequencies) - 1:
+        found: NDArray[np.int32] = self._rows[contexts]
+        if (found < 0).any():
             raise Damaged("a table of frequencies lacks a context that is used")
         return found
 
@@ -489,31 +473,8 @@ def table_of(raw: bytes) -> Table:
     return Table(raw)
 
 
-def make_table(counts: NDArray[np.int64]) -> bytes:
-    """The table that suits counts of digits (256) in contexts (128); each seen one has a share."""
-    used = counts.sum(1) > 0
-    rows = [_shares(row) for row in counts[used]]
-    bitmap = np.packbits(used, bitorder="little").tobytes()
-    return bitmap + b"".join(row.astype("<u2").tobytes() for row in rows)
-
-
-def _shares(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    exact = counts * (TOTAL / counts.sum())
-    shares: NDArray[np.int64] = np.maximum(np.floor(exact), counts > 0).astype(np.int64)
-    left = TOTAL - int(shares.sum())
-    if left > 0:
-        order = np.argsort(-(exact - shares), kind="stable")
-        shares[order[:left]] += 1
-    while left < 0:  # many rare digits: the frequent ones give way
-        largest = int(shares.argmax())
-        taken = min(-left, max(1, int(shares[largest]) // 8))
-        shares[largest] -= taken
-        left += taken
-    return shares
-
-
 class ContextRans:
-    """Digits coded with the frequencies of their contexts."""
+    """Digits coded with the frequencies of their contexts; dlv reads them and writes none."""
 
     codec_id = "context-rans"
 
@@ -527,24 +488,10 @@ class ContextRans:
         return {"id": self.codec_id, "lo": self.lo, "scale": self.scale, "table": self.table}
 
     def with_table(self, raw: Raw) -> ContextRans:
-        """The same with its table at hand; without it nothing can be coded."""
+        """The same with its table at hand; without it nothing can be decoded."""
         if hash_bytes(raw) != self.table:
             raise Damaged(f"the table {self.table} is damaged")
         return ContextRans(self.lo, self.scale, self.table, raw)
-
-    def encode(self, digits: Raw, contexts: Bytes) -> bytes:
-        table = self._table()
-        rows = table.rows_of(contexts)
-        symbols = np.frombuffer(digits, np.uint8)
-        if (table.frequencies[rows, symbols] == 0).any():
-            raise ValueError("the table has no room for a digit")
-        loops = compiled.loops(SLOW * len(symbols))
-        if loops is not None:
-            words = np.empty(len(symbols) + 1, np.uint16)
-            states = np.full(STATES, LEAST, np.uint32)
-            first = loops.encode(symbols, rows, table.frequencies, table.starts, states, words)
-            return states.astype("<u4").tobytes() + words[first:].astype("<u2").tobytes()
-        return _encode_states(symbols, rows, table)
 
     def decode(self, data: Raw, contexts: Bytes) -> Raw:
         table = self._table()
@@ -555,16 +502,7 @@ class ContextRans:
         words = np.frombuffer(data, "<u2", offset=4 * STATES)
         if (states < LEAST).any():
             raise _damaged_states()
-        loops = compiled.loops(SLOW * count)
-        if loops is not None:
-            out = np.empty(count, np.uint8)
-            more = np.zeros(len(words) + STATES, np.uint16)
-            more[: len(words)] = words
-            taken = loops.decode(
-                contexts, table.rows, table.digits, table.packed, states, more, out
-            )
-        else:
-            out, taken = _decode_states(table.rows_of(contexts), table, states, words)
+        out, taken = _decode_states(table.rows_of(contexts), table, states, words)
         if taken != len(words) or (states != LEAST).any():
             raise _damaged_states()
         return out.data
@@ -573,27 +511,6 @@ class ContextRans:
         if self._raw is None:
             raise Damaged(f"a chunk of codec {self.codec_id!r} is read without its table")
         return table_of(self._raw)
-
-
-def _encode_states(symbols: Bytes, rows: NDArray[np.int32], table: Table) -> bytes:
-    """Backwards, all states at a time: the last digit's words are read last."""
-    states = np.full(STATES, LEAST, np.uint64)
-    flat = rows.astype(np.int64) * 256 + symbols
-    frequencies = table.frequencies.ravel()[flat].astype(np.uint64)
-    starts = table.starts.ravel()[flat].astype(np.uint64)
-    parts = []
-    low = np.uint64(0xFFFF)
-    for start in range((len(symbols) - 1) // STATES * STATES, -1, -STATES):
-        share, begin = frequencies[start : start + STATES], starts[start : start + STATES]
-        some = states[: len(share)]
-        full = some >= share << np.uint64(32 - BITS)
-        if full.any():
-            parts.append((some[full] & low).astype("<u2"))
-            some[full] >>= np.uint64(16)
-        whole, rest = np.divmod(some, share)
-        some[...] = (whole << np.uint64(BITS)) + rest + begin
-    words = b"".join(part.tobytes() for part in reversed(parts))
-    return states.astype("<u4").tobytes() + words
 
 
 def _decode_states(

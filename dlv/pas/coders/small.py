@@ -8,31 +8,21 @@ predictors or contexts do not pay, they are left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
 from dlv.dataclass import dataclass
-from dlv.errors import Damaged
 from dlv.kinds import Bytes, Raw
-from dlv.pas.coders.codecs import choose, choose_text, codec_of
-from dlv.pas.coders.context import (
-    CONTEXTS,
-    ContextCodec,
-    ContextPacked,
-    ContextRans,
-    ContextZstd,
-    Order,
-    make_table,
-    packable,
-)
-from dlv.pas.coders.contexts import SEGMENT, Measure, Scales, default_lo, numbers
+from dlv.pas.coders.codecs import choose, codec_of
+from dlv.pas.coders.context import ContextCodec, ContextPacked, ContextZstd, Order, packable
+from dlv.pas.coders.contexts import CONTEXTS, SEGMENT, Measure, Scales, default_lo, numbers
 from dlv.pas.deltas.difference import Delta
 from dlv.pas.deltas.lowrank import Pair, find_affine, signed
 from dlv.pas.deltas.predictors import DRIFT_BINS, REAL, predictors_of
-from dlv.pas.encode import Emit, Encoded, Part, same_bytes
+from dlv.pas.encode import Emit, Part, compare, seal
 from dlv.pas.floats import Words, applied, differences, exponents, words_in
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import OPAQUE, Ieee, raw_of, word_shape, words_of
@@ -207,16 +197,8 @@ HOLD = 64 << 20
 SLACK = 16
 # A plane that is this much smaller without contexts is not worth their time.
 EMPTY = 1 << 11
-# By which part a plane must become smaller for the range coder to be worth its time.
-RANGED = 64
 
 NONE: Predicted = ([], b"")
-
-
-class TableStore(Protocol):
-    """Takes tables that chunks name: `add` gives the hash by which they are read again."""
-
-    def add(self, table: bytes) -> str: ...
 
 
 def encode_small(
@@ -228,15 +210,11 @@ def encode_small(
     base_name: str,
     emit: Emit,
     *,
-    scale: tuple[str, NDArray[np.uint8] | NDArray[np.uint16] | None],
     slow: bool = False,
-    fast_coder: bool = False,
-    tables: TableStore | None = None,
     restart: Callable[[], None] | None = None,
 ) -> Encoding:
     """A matrix as the difference from a base of the same dtype and shape.
 
-    `scale` names the matrix whose exponents count, with them; None: those of the base.
     `restart` makes the receiver of the parts forget those emitted so far.
     """
     words, based = words_in(target, dtype), words_in(base, dtype)
@@ -245,7 +223,7 @@ def encode_small(
     opaque = dtype.startswith(OPAQUE)
     dims = (len(words),) if opaque else word_shape(shape, words_of(dtype)[1])
     pair = Pair(words, based, dtype, dims)
-    coder = _Coder(scale[0], scale[1], tables if fast_coder else None)
+    coder = _Coder(base_name)
     found = NONE
     if len(target):
         large = len(target) > SMALL
@@ -271,27 +249,21 @@ def _cheapest(
         for start in range(0, len(pair.target), SEGMENT)
         for plane in coder.planes(pair.digits(start, start + SEGMENT), pair)
     )
-    attempts = [(candidates, large, True)] if coder.tables is not None else []
-    attempts += [(candidates, large, False)]
-    if candidates[0]:
-        attempts += [(NONE, large, False)]
+    attempts = [candidates, NONE] if candidates[0] else [NONE]
     hold = restart is None and len(pair.target) * pair.form.width <= HOLD
-    for predicted, contexts, ranged in attempts:
+    for predicted in attempts:
         parts: list[Part] = []
         total = _Total(emit if restart else parts.append if hold else lambda _: None)
-        tables = coder.encode(pair, predicted, contexts, total.add, ranged=ranged)
-        if total.bytes + sum(len(choose_text(table)[1]) for table in tables) > fast + SLACK:
+        coder.encode(pair, predicted, large, total.add)
+        if total.bytes > fast + SLACK:
             if restart is not None:
                 restart()
             continue
-        for table in tables:
-            assert coder.tables is not None
-            coder.tables.add(table)
         if hold:
             for part in parts:
                 emit(part)
         elif restart is None:
-            coder.encode(pair, predicted, contexts, emit, ranged=ranged)
+            coder.encode(pair, predicted, large, emit)
         return predicted
     coder.encode(pair, NONE, False, emit)
     return NONE
@@ -311,16 +283,12 @@ class _Total:
 
 @dataclass
 class _Coder:
-    """Codes matrices whose contexts come from the exponents of one named matrix."""
+    """Codes matrices whose contexts come from the exponents of their base."""
 
-    scale: str
-    exponents: NDArray[np.uint8] | NDArray[np.uint16] | None
-    tables: TableStore | None
+    base: str
 
-    def encode(
-        self, pair: Pair, predicted: Predicted, contexts: bool, emit: Emit, *, ranged: bool = False
-    ) -> list[bytes]:
-        """All parts of a matrix, decoded again and compared; the tables that they name."""
+    def encode(self, pair: Pair, predicted: Predicted, contexts: bool, emit: Emit) -> None:
+        """All parts of a matrix, decoded again and compared."""
         side = predicted[1]
         pair = pair.with_predictors(predictors_of(*predicted, pair.dtype, pair.shape))
         scales = None
@@ -328,32 +296,28 @@ class _Coder:
             scales = self._measured(pair)
             side += scales.tobytes()
         if side:
-            emit(_side_part(side))
+            sealed = seal(choose(side), side)
+            compare(codec_of(sealed.codec).decode(sealed.data, sealed.raw), side)
+            emit(Part("side", None, 0, len(side), sealed))
             if scales is not None:
                 scales = Scales.parse(side[len(predicted[1]) :], pair.shape)
-        tables = self._tables(pair, scales) if ranged and scales is not None else None
-        used: set[str] = set()
         for start in range(0, len(pair.target), SEGMENT):
             target = pair.target[start : start + SEGMENT]
             guess = pair.predicted(start, start + SEGMENT)
             digits = differences(target, guess, pair.form)
             q = None if scales is None else scales.q(self._exponents(pair, start), start)
-            parts, decoded = self._segment(self.planes(digits, pair), q, pair, start, tables)
+            parts, decoded = self._segment(self.planes(digits, pair), q, pair, start)
             again = Ieee().cutter(b"", pair.dtype, pair.shape).paste(decoded, start, len(target))
-            _compare(raw_of(applied(again, guess, pair.form)), raw_of(target))
+            compare(raw_of(applied(again, guess, pair.form)), raw_of(target))
             for part in parts:
-                used.add(str(part.encoded.codec.get("table")))
                 emit(part)
-        return [table for table in tables or [] if hash_bytes(table) in used]
 
     def planes(self, digits: Words, pair: Pair) -> list[Raw]:
         """The bytes of digits, the most significant first."""
         return Ieee().cutter(b"", pair.dtype, pair.shape).cut(digits, 0)
 
     def _exponents(self, pair: Pair, start: int) -> NDArray[np.uint8] | NDArray[np.uint16]:
-        if self.exponents is None:
-            return exponents(pair.base[start : start + SEGMENT], pair.form)
-        return self.exponents[start : start + SEGMENT]
+        return exponents(pair.base[start : start + SEGMENT], pair.form)
 
     def _measured(self, pair: Pair) -> Scales:
         measure = Measure(pair.shape, pair.form)
@@ -362,25 +326,8 @@ class _Coder:
             measure.add(digits, self._exponents(pair, start).astype(np.uint16), start)
         return measure.finish()
 
-    def _tables(self, pair: Pair, scales: Scales) -> list[bytes]:
-        """A table of frequencies for each plane, over all segments."""
-        counts = [np.zeros((CONTEXTS, 256), np.int64) for _ in range(pair.form.width)]
-        for start in range(0, len(pair.target), SEGMENT):
-            q = scales.q(self._exponents(pair, start), start)
-            above: Bytes | None = None
-            for index, plane in enumerate(self.planes(pair.digits(start, start + SEGMENT), pair)):
-                contexts = numbers(q, above, default_lo(index, pair.form))
-                counts[index] += _joint(plane, contexts)
-                above = np.frombuffer(plane, np.uint8)
-        return [make_table(one) for one in counts]
-
     def _segment(
-        self,
-        planes: Sequence[Raw],
-        q: Bytes | None,
-        pair: Pair,
-        start: int,
-        tables: Sequence[bytes] | None,
+        self, planes: Sequence[Raw], q: Bytes | None, pair: Pair, start: int
     ) -> tuple[list[Part], list[Raw]]:
         parts: list[Part] = []
         decoded: list[Raw] = []
@@ -391,39 +338,32 @@ class _Coder:
             if q is not None and len(data) > len(plane) // EMPTY:
                 lo = default_lo(index, pair.form)
                 contexts = numbers(q, above, lo)
-                table = None if tables is None else tables[index]
-                better = self._in_contexts(plane, contexts, lo, len(data), table)
+                better = self._in_contexts(plane, contexts, lo, len(data))
                 if better is not None:
                     codec, data = better
                     config = codec.get_config()
                     read = codec.decode(data, contexts)
             if read is None:
                 read = codec_of(config).decode(data, len(plane))
-            _compare(read, plane)
-            encoded = Encoded(config, bytes(data), len(plane), hash_bytes(data))
-            parts.append(Part("plane", index, start, len(plane), encoded))
+            compare(read, plane)
+            parts.append(Part("plane", index, start, len(plane), seal((config, data), plane)))
             decoded.append(read)
             above = np.frombuffer(read, np.uint8)
         return parts, decoded
 
     def _in_contexts(
-        self, plane: Raw, contexts: Bytes, lo: int, limit: int, table: bytes | None
+        self, plane: Raw, contexts: Bytes, lo: int, limit: int
     ) -> tuple[ContextCodec, bytes] | None:
-        """The smallest context coding, or that with a table, if it is below `limit` bytes."""
+        """The smallest context coding, if it is below `limit` bytes."""
         if _entropy(_joint(plane, contexts)) >= limit:
             return None
-        if table is not None:
-            codec = ContextRans(lo, self.scale, hash_bytes(table), table)
-            best: tuple[ContextCodec, bytes] = codec, codec.encode(plane, contexts)
-            # Not for next to nothing: what is stored raw is only copied.
-            return best if len(best[1]) < limit - limit // RANGED else None
         order = Order(contexts)
         gathered = order.gather(plane)
-        plain = ContextZstd(lo, self.scale)
-        best = plain, plain.encode_sorted(gathered, order.counts)
+        plain = ContextZstd(lo, self.base)
+        best: tuple[ContextCodec, bytes] = plain, plain.encode_sorted(gathered, order.counts)
         marked = packable(gathered, order.counts)
         if marked.any():
-            packed = ContextPacked(lo, self.scale)
+            packed = ContextPacked(lo, self.base)
             data = packed.encode_sorted(gathered, order.counts, marked)
             if len(data) < len(best[1]):
                 best = packed, data
@@ -446,19 +386,3 @@ def _entropy(counts: NDArray[np.int64]) -> float:
     totals = totals[totals > 0].astype(np.float64)
     bits = (totals * np.log2(totals)).sum() - (used * np.log2(used)).sum()
     return float(bits) / 8
-
-
-def _side_part(side: bytes) -> Part:
-    config, data = choose(side)
-    _compare(codec_of(config).decode(data, len(side)), side)
-    encoded = Encoded(config, bytes(data), len(side), hash_bytes(data))
-    return Part("side", None, 0, len(side), encoded)
-
-
-def _compare(decoded: Raw, raw: Raw) -> None:
-    if not same_bytes(decoded, raw):
-        raise Damaged(
-            "encoded weights did not decode to the same bits, so nothing was stored",
-            why="the memory of this machine is faulty, or dlv has an error",
-            hint="dlv doctor",
-        )

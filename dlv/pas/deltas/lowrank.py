@@ -25,9 +25,16 @@ from dlv.pas.deltas.predictors import (
     Predictor,
     integer_planes,
     predictors_of,
+)
+from dlv.pas.floats import (
+    Format,
+    Words,
+    balanced,
+    differences,
+    exponents,
+    format_of,
     values_of_words,
 )
-from dlv.pas.floats import Format, Words, balanced, differences, exponents, format_of
 
 BLOCK = 1 << 19  # elements per block of rows
 LARGE = 60

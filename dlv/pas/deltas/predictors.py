@@ -20,7 +20,7 @@ from dlv.kinds import Floats, Raw
 from dlv.pas.coders import compiled
 from dlv.pas.coders.contexts import Span, spans, view
 from dlv.pas.deltas.difference import Delta
-from dlv.pas.floats import Format, Words, format_of, ordered, unordered
+from dlv.pas.floats import Format, Words, format_of, ordered, unordered, values_of_words
 from dlv.pas.layouts.segments import Layout
 
 # Multiplications up to which OpenBLAS, the library below most builds of numpy, starts no threads.
@@ -238,16 +238,6 @@ def limits(form: Format) -> tuple[float, float]:
     bias = (1 << (form.exponent - 1)) - 1
     least = 2.0 ** (100 - bias) if form.width == 8 else 2.0 ** (1 - bias)
     return least, float(np.ldexp(2.0 - 2.0**-form.mantissa, bias))
-
-
-def values_of_words(words: Words, dtype: str) -> Floats:
-    """Words of a real dtype as float64."""
-    if dtype == "bfloat16":
-        wide = words.astype("<u4")
-        np.left_shift(wide, np.uint32(16), out=wide)
-        words = wide.view("<f4")
-    values: Floats = words.view(f"<f{words.dtype.itemsize}").astype(np.float64)
-    return values
 
 
 def words_of_values(values: Floats, dtype: str) -> Words:

@@ -18,7 +18,7 @@ from dlv.dataclass import dataclass
 from dlv.dtypes import DTYPES
 from dlv.errors import UsageError, nearest
 from dlv.kinds import Raw
-from dlv.pas.floats import Words, words_in
+from dlv.pas.floats import Words, values_of_words, words_in
 from dlv.pas.layouts.segments import element_bytes
 from dlv.pas.layouts.table import MOST_WORDS, Distinct
 
@@ -270,7 +270,7 @@ class _Survey:
         every = words_in(raw, self.dtype)
         for start in range(0, len(every), _BLOCK):
             words = every[start : start + _BLOCK]
-            values = _values(words, self.dtype)
+            values = values_of_words(words, self.dtype)
             finite = np.isfinite(values)
             self.distinct.add(words)
             self._take(values, finite)
@@ -311,7 +311,7 @@ def _checked(rounding: Rounding, number: Number, survey: _Survey, source: str) -
     """A finite number must not become infinite: then the matrix stays exact."""
     dtype = survey.dtype
     ends = _words(np.array([survey.least, survey.most]), dtype)
-    after = _values(words_in(rounding.apply(ends.tobytes()), dtype), dtype)
+    after = values_of_words(words_in(rounding.apply(ends.tobytes()), dtype), dtype)
     if np.abs(after).max() > number.most:
         widest = max(-survey.least, survey.most)
         return Fit(source, None, f"it holds {widest:g}, more than such a number can be")
@@ -374,7 +374,7 @@ def _blockwise(raw: Raw, dtype: str, change: Callable[[Values], Words]) -> bytea
     target = np.frombuffer(out, words.dtype)
     for start in range(0, len(words), _BLOCK):
         block = words[start : start + _BLOCK]
-        values = _values(block, dtype)
+        values = values_of_words(block, dtype)
         finite = np.isfinite(values)
         with np.errstate(over="ignore"):  # to infinity: `_checked` looks for it
             made = change(values if finite.all() else np.where(finite, values, 0.0))
@@ -387,16 +387,6 @@ def rounded(values: Values, number: Number) -> Values:
     last = np.maximum(np.frexp(values)[1] - number.significant, number.least)
     found: Values = np.ldexp(np.rint(np.ldexp(values, -last)), last)
     return found
-
-
-def _values(words: Words, dtype: str) -> Values:
-    """The numbers of words, all of them exactly."""
-    if dtype == "bfloat16":
-        narrow = (words.astype("<u4") << np.uint32(16)).view("<f4")
-    else:
-        narrow = words.view(f"<f{words.itemsize}")
-    with np.errstate(invalid="ignore"):  # a signalling NaN
-        return narrow.astype(np.float64)
 
 
 def _words(values: Values, dtype: str) -> Words:

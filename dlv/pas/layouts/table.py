@@ -174,11 +174,3 @@ class Coding:
         if not np.array_equal(cutter.paste(planes, 0, len(words)), words):
             raise Damaged("codes did not decode to the same words, so nothing was stored")
         return planes[0]
-
-
-def fitting(raw: Raw, dtype: str) -> Table | None:
-    """The table of a matrix that has few distinct words, if it is worth one."""
-    finder = Finder(dtype)
-    finder.add(raw)
-    found = finder.coding()
-    return None if found is None else found.layout

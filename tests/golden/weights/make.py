@@ -16,7 +16,17 @@ from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes, matrix_hash
 from dlv.pas.coders.codecs import choose
-from dlv.pas.coders.context import AboveCodec, ContextPacked, ContextRans, ContextZstd, make_table
+from dlv.pas.coders.context import (
+    BITS,
+    LEAST,
+    STATES,
+    TOTAL,
+    AboveCodec,
+    ContextPacked,
+    ContextRans,
+    ContextZstd,
+    Table,
+)
 from dlv.pas.coders.contexts import Measure, Scales, default_lo, numbers
 from dlv.pas.coders.zstd import ZstdCodec
 from dlv.pas.deltas.difference import Delta, delta_cutter, overlap_of, stretched
@@ -27,7 +37,7 @@ from dlv.pas.floats import differences, exponents, format_of
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.segments import SEGMENT, UNSIGNED, WORDS, Ieee, Layout, word_shape, words_of
-from dlv.pas.layouts.table import Table
+from dlv.pas.layouts.table import Table as TableLayout
 from dlv.pas.packs import PackWriter
 
 VERSION = "1"  # of the format
@@ -36,6 +46,52 @@ WRITER = "dlv 0.1.0"
 Words = NDArray[Any]
 Shape = tuple[int, ...]
 Codecs = Sequence[str]
+
+
+def make_table(counts: NDArray[np.int64]) -> bytes:
+    """The table that suits counts of digits (256) in contexts (128); each seen one has a share."""
+    used = counts.sum(1) > 0
+    rows = [_shares(row) for row in counts[used]]
+    bitmap = np.packbits(used, bitorder="little").tobytes()
+    return bitmap + b"".join(row.astype("<u2").tobytes() for row in rows)
+
+
+def _shares(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    exact = counts * (TOTAL / counts.sum())
+    shares: NDArray[np.int64] = np.maximum(np.floor(exact), counts > 0).astype(np.int64)
+    left = TOTAL - int(shares.sum())
+    if left > 0:
+        order = np.argsort(-(exact - shares), kind="stable")
+        shares[order[:left]] += 1
+    while left < 0:  # many rare digits: the frequent ones give way
+        largest = int(shares.argmax())
+        taken = min(-left, max(1, int(shares[largest]) // 8))
+        shares[largest] -= taken
+        left += taken
+    return shares
+
+
+def encode_ranged(digits: bytes, contexts: NDArray[np.uint8], raw_table: bytes) -> bytes:
+    """Digits as `context-rans` stores them. Backwards: the last digit's words are read last."""
+    table = Table(raw_table)
+    symbols = np.frombuffer(digits, np.uint8)
+    rows = table.rows_of(contexts)
+    states = np.full(STATES, LEAST, np.uint64)
+    frequencies = table.frequencies[rows, symbols].astype(np.uint64)
+    starts = table.starts[rows, symbols].astype(np.uint64)
+    parts = []
+    low = np.uint64(0xFFFF)
+    for start in range((len(symbols) - 1) // STATES * STATES, -1, -STATES):
+        share, begin = frequencies[start : start + STATES], starts[start : start + STATES]
+        some = states[: len(share)]
+        full = some >= share << np.uint64(32 - BITS)
+        if full.any():
+            parts.append((some[full] & low).astype("<u2"))
+            some[full] >>= np.uint64(16)
+        whole, rest = np.divmod(some, share)
+        some[...] = (whole << np.uint64(BITS)) + rest + begin
+    words = b"".join(part.tobytes() for part in reversed(parts))
+    return states.astype("<u4").tobytes() + words
 
 
 @dataclass
@@ -185,7 +241,7 @@ class Maker:
             part = encode_object(table)[0]
             self._chunk("table", None, (name, 0, len(table)), part.codec, bytes(part.data))
         ranged = ContextRans(lo, scale, name, table)
-        return ranged.get_config(), ranged.encode(data, contexts)
+        return ranged.get_config(), encode_ranged(data, contexts, table)
 
     def _chunk(
         self,
@@ -288,7 +344,7 @@ def layouts(folder: Path) -> tuple[str, dict[str, Any]]:
     ):
         per_element = words_of(dtype)[1]
         picked = random.choice(words, 40 * 30 * per_element)
-        maker.add(Matrix(dtype, (40, 30), picked), layout=Table.of_words(np.unique(picked)))
+        maker.add(Matrix(dtype, (40, 30), picked), layout=TableLayout.of_words(np.unique(picked)))
     for seed, dtype in enumerate(("float32", "float64", "float16", "bfloat16"), 100):
         for rows in ("first", "last"):
             held = special(weights(dtype, (12, 3, 14), seed), seed, finite=True)
@@ -585,7 +641,7 @@ def segments(folder: Path) -> tuple[str, dict[str, Any]]:
         *(maker, Matrix("float16", shape, moved), fixed, "sub", "last"),
         codecs=["context-packed", "context-rans", "zstd"],
     )
-    few = Table.of_words(np.unique(words))
+    few = TableLayout.of_words(np.unique(words))
     maker.add(Matrix("float16", (1024, 1030), words), layout=few, codecs=["zstd"])
     return maker.finish()
 

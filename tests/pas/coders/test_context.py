@@ -14,17 +14,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dlv.errors import Damaged
-from dlv.pas.coders.context import (
-    CONTEXTS,
-    ContextCodec,
-    ContextPacked,
-    ContextZstd,
-    Order,
-    zstd_blocks,
-)
+from dlv.pas.coders.context import ContextPacked, ContextZstd, Order, zstd_blocks
+from dlv.pas.coders.contexts import CONTEXTS
 
 SCALE = "0" * 64
-CODECS: list[ContextCodec] = [ContextZstd(8, SCALE), ContextPacked(8, SCALE)]
+CODECS: list[ContextZstd | ContextPacked] = [ContextZstd(8, SCALE), ContextPacked(8, SCALE)]
 
 
 @st.composite
@@ -39,7 +33,9 @@ def digits_in_contexts(draw: st.DrawFn) -> tuple[bytes, NDArray[np.uint8]]:
 
 @pytest.mark.parametrize("codec", CODECS)
 @given(digits_in_contexts())
-def test_there_and_back(codec: ContextCodec, pair: tuple[bytes, NDArray[np.uint8]]) -> None:
+def test_there_and_back(
+    codec: ContextZstd | ContextPacked, pair: tuple[bytes, NDArray[np.uint8]]
+) -> None:
     digits, contexts = pair
     stored = codec.encode(digits, contexts)
     assert bytes(codec.decode(stored, contexts)) == digits
@@ -120,7 +116,7 @@ def test_runs_that_are_alike_share_a_block_and_others_do_not() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_damage_is_named(codec: ContextCodec) -> None:
+def test_damage_is_named(codec: ContextZstd | ContextPacked) -> None:
     random = np.random.default_rng(5)
     contexts = random.integers(0, 128, 2000).astype(np.uint8)
     digits = np.rint(random.normal(0, contexts / 20)).astype(np.int64).astype(np.uint8).tobytes()
@@ -142,7 +138,7 @@ def test_damage_is_named(codec: ContextCodec) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_contexts_beyond_the_last_are_refused(codec: ContextCodec) -> None:
+def test_contexts_beyond_the_last_are_refused(codec: ContextZstd | ContextPacked) -> None:
     with pytest.raises(Damaged):
         codec.encode(b"\0", np.array([128], np.uint8))
 

@@ -16,14 +16,15 @@ from dlv.errors import Damaged
 from dlv.kinds import Piece
 from dlv.pas.coders import compiled as kernels
 from dlv.pas.coders import small
-from dlv.pas.coders.codecs import choose_text, codec_of
+from dlv.pas.coders.codecs import codec_of
 from dlv.pas.coders.context import ContextPacked, ContextZstd
 from dlv.pas.coders.small import encode_small
 from dlv.pas.encode import Part, encode_delta, encode_materialised
-from dlv.pas.floats import exponents, format_of, words_in
+from dlv.pas.floats import format_of, words_in
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import WORDS, Ieee, element_bytes
 from dlv.pas.read import read_matrix
+from tests.pas.unwritten import encode_in_contexts
 
 Raw = bytes | bytearray | memoryview
 
@@ -64,10 +65,6 @@ class Shelf:
         assert kind == "table"
         return self.tables[name]
 
-    def add_table(self, table: bytes) -> str:
-        self.tables[hash_bytes(table)] = table
-        return hash_bytes(table)
-
     def matrix(self, name: str) -> Raw:
         return read_matrix(name, self.encodings.get, self)
 
@@ -83,9 +80,7 @@ def stored(
         made = encode_materialised(base, dtype, shape, under, first.append, layout=Ieee())
         shelf.add(made, first)
     parts: list[Part] = []
-    encoding = encode_small(
-        *(target, base, dtype, shape, name, under, parts.append), scale=(under, None), **options
-    )
+    encoding = encode_small(target, base, dtype, shape, name, under, parts.append, **options)
     size = shelf.add(encoding, parts)
     if name != under:
         assert bytes(shelf.matrix(name)) == target
@@ -212,75 +207,49 @@ def test_shrinking_is_found() -> None:
     assert size < 0.75 * fast(target.tobytes(), base.tobytes(), "float32", base.shape)
 
 
-def test_segments_and_a_scale_that_is_not_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that end within segments; exponents of the root of a chain."""
+def test_segments_of_a_chain() -> None:
+    """Rows that end within segments."""
     base, middle = pair(1100, 1001)
     target = middle + (pair(1100, 1001, seed=1)[1] - pair(1100, 1001, seed=1)[0])
     shape = base.shape
-    names = [matrix_hash("float32", shape, one.tobytes()) for one in (base, middle, target)]
+    raw = [one.tobytes() for one in (base, middle, target)]
+    names = [matrix_hash("float32", shape, one) for one in raw]
     shelf = Shelf()
     parts: list[Part] = []
-    raw = [one.tobytes() for one in (base, middle, target)]
     made = encode_materialised(raw[0], "float32", shape, names[0], parts.append, layout=Ieee())
     shelf.add(made, parts)
-    root = exponents(words_in(raw[0], "float32"), format_of("float32"))
     for index in (1, 2):
         parts = []
-        encoding = encode_small(
-            *(raw[index], raw[index - 1], "float32", shape),
-            *(names[index], names[index - 1], parts.append),
-            scale=(names[0], root.astype(np.uint8)),
-        )
-        shelf.add(encoding, parts)
+        given_ = raw[index], raw[index - 1], "float32", shape, names[index], names[index - 1]
+        shelf.add(encode_small(*given_, parts.append), parts)
         assert {part.start for part in parts if part.kind == "plane"} == {0, 1 << 20}
-        assert any(part.encoded.codec.get("scale") == names[0] for part in parts)
+        assert any(part.encoded.codec.get("scale") == names[index - 1] for part in parts)
         assert bytes(shelf.matrix(names[index])) == raw[index]
 
 
-class Tables:
-    def __init__(self) -> None:
-        self.kept: dict[str, bytes] = {}
-
-    def add(self, table: bytes) -> str:
-        self.kept[hash_bytes(table)] = table
-        return hash_bytes(table)
-
-
-@pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.quick("False-False")
-def test_the_fast_coder_and_its_tables(
-    compiled: bool, held: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.quick("False")
+def test_the_range_coder_and_its_tables_are_read(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kernels, "force", [compiled])
-    if not held:
-        monkeypatch.setattr(small, "HOLD", 0)
     base, target = pair(1100, 1001)
     raw, under = target.tobytes(), base.tobytes()
-    shelf, tables = Shelf(), Tables()
-    names = [matrix_hash("float32", base.shape, one) for one in (under, raw)]
+    shelf = Shelf()
+    names = [matrix_hash("float32", base.shape, one) for one in (raw, under)]
     parts: list[Part] = []
-    materialised = (under, "float32", base.shape, names[0], parts.append)
+    materialised = (under, "float32", base.shape, names[1], parts.append)
     shelf.add(encode_materialised(*materialised, layout=Ieee()), parts)
-    parts = []
-    encoding = encode_small(
-        *(raw, under, "float32", base.shape, names[1], names[0], parts.append),
-        scale=(names[0], None),
-        fast_coder=True,
-        tables=tables,
+    encoding, parts, tables = encode_in_contexts(
+        *(raw, under, "float32", base.shape, (names[0], names[1])), codec="context-rans"
     )
-    size = shelf.add(encoding, parts)
-    used = {part.encoded.codec.get("table") for part in parts} - {None}
-    assert used
-    assert used == set(tables.kept)
-    shelf.tables = tables.kept
-    assert bytes(shelf.matrix(names[1])) == raw
-    size += sum(len(choose_text(table)[1]) for table in tables.kept.values())
-    assert size < fast(raw, under, "float32", base.shape)
-    assert size < 1.02 * stored(raw, under, "float32", base.shape)[3]
-    shelf.tables = dict.fromkeys(tables.kept, next(iter(tables.kept.values()))[:-1])
+    shelf.add(encoding, parts)
+    shelf.tables = {hash_bytes(table): table for table in tables}
+    assert {part.encoded.codec.get("table") for part in parts} - {None} == set(shelf.tables)
+    assert bytes(shelf.matrix(names[0])) == raw
+    shelf.tables = dict.fromkeys(shelf.tables, tables[0][:-1])
     with pytest.raises(Damaged):
-        shelf.matrix(names[1])
+        shelf.matrix(names[0])
 
 
 def test_a_matrix_that_is_not_held_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,8 +278,7 @@ def test_parts_that_did_not_pay_are_forgotten(monkeypatch: pytest.MonkeyPatch) -
             put.clear()
 
         names = [matrix_hash("float32", base.shape, one) for one in given_[:2]]
-        scale = names[1], None
-        encode_small(*given_, names[0], names[1], put.append, scale=scale, restart=restart)
+        encode_small(*given_, names[0], names[1], put.append, restart=restart)
         assert put == expected
         assert bool(begun) == (slack < 0)
 

@@ -11,9 +11,17 @@ from dlv.canonical import hash_bytes
 from dlv.errors import Damaged, NewerFormat
 from dlv.pas.layouts.registry import layout_of
 from dlv.pas.layouts.segments import WORDS, join_matrix, split_matrix
-from dlv.pas.layouts.table import MOST_WORDS, Distinct, Finder, Table, fitting
+from dlv.pas.layouts.table import MOST_WORDS, Distinct, Finder, Table
 
 WIDE = sorted(dtype for dtype, (width, _) in WORDS.items() if width > 1)
+
+
+def fitting(raw: bytes, dtype: str) -> Table | None:
+    """The table of a matrix that has few distinct words, if it is worth one."""
+    finder = Finder(dtype)
+    finder.add(raw)
+    found = finder.coding()
+    return None if found is None else found.layout
 
 
 def made(dtype: str, words: list[int]) -> tuple[Table, bytes, tuple[int]]:
