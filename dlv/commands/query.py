@@ -96,10 +96,10 @@ def run(
     if about:
         _saved(call, show, forget)
         return None
-    import dlv.dql.words.parser as parser
+    import dlv.dql.words.parameters as values
 
     how = _format(call, how, csv)
-    session = Session(call, how, parameters=parser.parameters(given), **asked)
+    session = Session(call, how, parameters=values.parameters(given), **asked)
     words = typed(call, text, file)
     if words is None:
         session.prompt()
@@ -109,17 +109,17 @@ def run(
 
 
 def _saved(call: Invocation, show: str | None, forget: str | None) -> None:
-    import dlv.dql.execute as execute
+    import dlv.dql.saved as saved
     import dlv.views.queried as view
 
     if show is not None:
-        found = [execute.show_query(call.repository, show)]
+        found = [saved.show_query(call.repository, show)]
         body: Any = Verbatim(found[0].text.split("\n"))
     elif forget is not None:
-        found = [execute.forget_query(call.repository, forget, author=call.author)]
+        found = [saved.forget_query(call.repository, forget, author=call.author)]
         body = Line(Text(forget, "bold"), "forgotten")
     else:
-        found = execute.list_queries(call.repository)
+        found = saved.list_queries(call.repository)
         body = view.saved(found)[1]
     call.output.emit("query", view.saved(found)[0], body, ids=[each.name for each in found])
     if not found:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import dlv.dql.execute as execute
+import dlv.dql.saved as saved
 from dlv.dql.bind.binder import Faults
 from dlv.dql.outcome import Defined, Explained, Networks, Outcome, QueryOptions, Table
 from dlv.errors import DlvError, NotFound
@@ -122,7 +123,7 @@ def test_a_query_is_defined_used_and_explained(repository: Repository) -> None:
     assert isinstance(table, Table)
     assert sorted(row[0] for row in table.rows) == ["one", "two"]
     run(repository, "define other as select m", dry_run=True)
-    assert [each.name for each in execute.list_queries(repository)] == ["small"]
+    assert [each.name for each in saved.list_queries(repository)] == ["small"]
     (plan,) = run(repository, 'select m from "small"', parameters={"most": 1}, explain=True)
     assert isinstance(plan, Explained)
     assert any("lr < 1" in line for line in plan.lines)

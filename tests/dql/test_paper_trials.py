@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import dlv.dql.execute as execute
+import dlv.dql.saved as saved
 from dlv.dql.outcome import QueryOptions, Trials
 from dlv.metadata import versions
 from dlv.repository.handle import Repository
@@ -66,7 +67,7 @@ def prepare(folder: Path, commit_model: Callable[..., str]) -> Repository:
     with np.load(DIGITS) as rows:
         for name, part in (("first", slice(0, 180)), ("second", slice(180, 360))):
             np.savez(folder / f"{name}.npz", x=rows["x"][part], y=rows["y"][part])
-    execute.save_query(repository, "query3", QUERY3)
+    saved.save_query(repository, "query3", QUERY3)
     return repository
 
 

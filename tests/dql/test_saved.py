@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import dlv.dql.execute as execute
+import dlv.dql.saved as saved
 import dlv.recovery.rebuild as rebuild
 import dlv.repository.undo as undo
 import dlv.upkeep.check as check
@@ -25,18 +25,18 @@ def repository(tmp_path: Path) -> Iterator[Repository]:
 
 
 def texts(repository: Repository) -> dict[str, str]:
-    return {each.name: each.text for each in execute.list_queries(repository)}
+    return {each.name: each.text for each in saved.list_queries(repository)}
 
 
 def save(repository: Repository, name: str, text: str, force: bool = False) -> bool:
-    return execute.save_query(repository, name, text, force=force, author=AUTHOR).replaced
+    return saved.save_query(repository, name, text, force=force, author=AUTHOR).replaced
 
 
 def test_a_text_and_its_name(repository: Repository) -> None:
     assert save(repository, "two words", "select m\n  where m.lr > 1") is False
     save(repository, "all", "select m")
-    assert [each.name for each in execute.list_queries(repository)] == ["all", "two words"]
-    found = execute.show_query(repository, "two words")
+    assert [each.name for each in saved.list_queries(repository)] == ["all", "two words"]
+    found = saved.show_query(repository, "two words")
     assert found.text == "select m\n  where m.lr > 1"
     assert found.created.endswith("Z")
 
@@ -59,10 +59,10 @@ def test_another_text_needs_force(repository: Repository) -> None:
 
 def test_forgotten(repository: Repository) -> None:
     save(repository, "good", "select m")
-    assert execute.forget_query(repository, "good", author=AUTHOR).text == "select m"
+    assert saved.forget_query(repository, "good", author=AUTHOR).text == "select m"
     assert texts(repository) == {}
     with pytest.raises(NotFound, match="no saved query `good`") as caught:
-        execute.forget_query(repository, "good", author=AUTHOR)
+        saved.forget_query(repository, "good", author=AUTHOR)
     assert caught.value.why == "there is none"
     assert save(repository, "good", "select n") is False
 
@@ -71,7 +71,7 @@ def test_an_unknown_name_says_which_is_near(repository: Repository) -> None:
     for name in ("good", "better"):
         save(repository, name, "select m")
     with pytest.raises(NotFound) as caught:
-        execute.show_query(repository, "goood")
+        saved.show_query(repository, "goood")
     assert caught.value.did_you_mean == ["good"]
     assert caught.value.why == "there are better, good"
 
@@ -87,7 +87,7 @@ def test_undone_and_done_again(repository: Repository) -> None:
     save(repository, "good", "select n", force=True)
     undo.undo(repository, AUTHOR)
     assert texts(repository) == {"good": "select m"}
-    execute.forget_query(repository, "good", author=AUTHOR)
+    saved.forget_query(repository, "good", author=AUTHOR)
     assert texts(repository) == {}
     undo.undo(repository, AUTHOR)
     assert texts(repository) == {"good": "select m"}
@@ -101,14 +101,14 @@ def test_undone_and_done_again(repository: Repository) -> None:
 def test_a_rebuild_has_them(repository: Repository) -> None:
     save(repository, "good", "select m")
     save(repository, "bad", "select n")
-    execute.forget_query(repository, "bad", author=AUTHOR)
+    saved.forget_query(repository, "bad", author=AUTHOR)
     save(repository, "good", "select n", force=True)
     save(repository, "other", "select o")
     undo.undo(repository, AUTHOR)
-    before = execute.list_queries(repository)
+    before = saved.list_queries(repository)
     assert [each.name for each in before] == ["good"]
     assert check.check(repository).faults == []
     repository.close()
     repository.database_file.unlink()
     assert rebuild.rebuild(repository).faults == []
-    assert execute.list_queries(repository) == before
+    assert saved.list_queries(repository) == before

@@ -1,13 +1,9 @@
-"""Texts of queries read word by word: their tree, or what is wrong; and what may come next.
-
-Values of a query's parameters are read here as well, as they are typed.
-"""
+"""Texts of queries read word by word: their tree, or what is wrong; and what may come next."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +13,6 @@ from dlv.dql.words import ast
 from dlv.dql.words.ast import Span
 from dlv.dql.words.diagnosis import AT_END, Refused, SyntaxFault, Word, diagnose
 from dlv.dql.words.tables import END, Rule, Tables, tables
-from dlv.errors import UsageError
 
 # Blanks, then perhaps a word that is nothing but ASCII: re"x" is none, nor is what goes on in é.
 _NEXT = re.compile(r"""[ \t\f\r\n]*(?:([A-Za-z_][A-Za-z0-9_]*)(?![\w"']))?""")
@@ -292,35 +287,3 @@ _KINDS = {
     "CMP": "a comparison",
     "_DOTS": "..",
 }
-
-
-def parameters(given: Iterable[str]) -> dict[str, Any]:
-    """-P lr=0.1: what $lr stands for."""
-    found: dict[str, Any] = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        name = name.removeprefix("$")
-        if not equals or not name.isidentifier() or not _sound(value):
-            raise UsageError(
-                f"`{each}` gives no parameter a value",
-                why="-P takes NAME=VALUE: JSON, or else a text",
-                hint="dlv query 'select m where m.lr < $most' -P most=0.1",
-            )
-        try:
-            found[name] = json.loads(value, parse_constant=_no_constant)
-        except (ValueError, RecursionError):
-            found[name] = value
-    return found
-
-
-def _sound(value: str) -> bool:
-    """Whether it came as UTF-8."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(name)

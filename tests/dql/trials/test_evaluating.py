@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dlv.dql.execute as execute
+import dlv.dql.saved as saved
 from dlv.api import Repo
 from dlv.dql.outcome import Explained, QueryOptions
 from dlv.dql.trials.evaluating import AllFailed
@@ -502,7 +503,7 @@ def test_data_far_away_is_to_be_fetched(repository: Repository) -> None:
 
 
 def test_saved_queries_are_evaluated(repository: Repository) -> None:
-    execute.save_query(
+    saved.save_query(
         repository, "small", 'construct d from m where m = "net@1" mutate m["fc1"].out = 2'
     )
     told: list[str] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlv.dql.words.parser import parameters
+from dlv.dql.words.parameters import parameters
 from dlv.errors import UsageError
 
 
