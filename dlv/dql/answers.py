@@ -11,7 +11,7 @@ from dlv.dataclass import dataclass
 from dlv.dql.outcome import Explained, Model, Networks, Outcome, QueryOptions, Table, Trial, Trials
 from dlv.errors import UsageError, require
 from dlv.metadata import versions
-from dlv.metadata.select.statement import VersionCell
+from dlv.metadata.rows import VersionCell
 from dlv.network.edits.wiring import Edit
 from dlv.network.graph import Network
 from dlv.network.verify import Problem

@@ -45,10 +45,10 @@ from dlv.errors import UsageError
 from dlv.metadata import metrics, versions
 from dlv.metadata.database import Database
 from dlv.metadata.networks import DerivedNetwork, insert_derived
+from dlv.metadata.rows import Row, VersionCell
 from dlv.metadata.select import statement as select
 from dlv.metadata.select import wording
 from dlv.metadata.select.relations import AnyNode, Derived, Query, map_tree
-from dlv.metadata.select.statement import Row, VersionCell
 from dlv.metadata.usage import KnownNames
 from dlv.repository.handle import Repository
 

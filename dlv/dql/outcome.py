@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dlv.dataclass import dataclass
-from dlv.metadata.select.statement import Column, Row, VersionCell
+from dlv.metadata.rows import Column, Row, VersionCell
 
 if TYPE_CHECKING:  # rows need none of it
     from dlv.network.edits.reuse import Plan

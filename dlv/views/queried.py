@@ -11,8 +11,8 @@ from dlv.canonical import is_hash
 from dlv.dql.outcome import Defined, Explained, Networks, Outcome, Trials
 from dlv.metadata import versions
 from dlv.metadata.database import Database
-from dlv.metadata.select.statement import Column as Told
-from dlv.metadata.select.statement import Row, VersionCell
+from dlv.metadata.rows import Column as Told
+from dlv.metadata.rows import Row, VersionCell
 from dlv.metadata.usage import SavedQuery
 from dlv.metadata.versions import Version
 from dlv.repository.handle import Repository

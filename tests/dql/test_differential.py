@@ -17,8 +17,8 @@ from dlv.dql.bind.queries import resolve
 from dlv.dql.bind.rewrite import rewrite
 from dlv.dql.words import ast
 from dlv.dql.words.parser import parse
+from dlv.metadata.rows import VersionCell
 from dlv.metadata.select import statement as select
-from dlv.metadata.select.statement import VersionCell
 from dlv.metadata.usage import KnownNames
 from tests.dql import brute_force
 from tests.dql.brute_model import Version

@@ -14,7 +14,7 @@ from dlv.dql.bind.binder import Faults
 from dlv.dql.outcome import Defined, Explained, Networks, Outcome, QueryOptions, Table
 from dlv.errors import DlvError, NotFound
 from dlv.metadata import versions
-from dlv.metadata.select.statement import VersionCell
+from dlv.metadata.rows import VersionCell
 from dlv.repository.handle import Repository
 from tests.dql.brute_networks import alexnet
 

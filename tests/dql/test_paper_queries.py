@@ -12,7 +12,7 @@ import pytest
 from dlv.dql import execute
 from dlv.dql.outcome import Networks, Table
 from dlv.metadata import versions
-from dlv.metadata.select.statement import VersionCell
+from dlv.metadata.rows import VersionCell
 from dlv.repository.handle import Repository
 from tests.dql import brute_force
 from tests.dql.brute_model import Graph, Version

@@ -12,10 +12,10 @@ from dlv.metadata import metrics, networks
 from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary
 from dlv.metadata.networks import NodeFigures
+from dlv.metadata.rows import VersionCell
 from dlv.metadata.select import relations as r
 from dlv.metadata.select import statement as select
 from dlv.metadata.select.relations import Fitting, Hop, Named, Nodes, Pick
-from dlv.metadata.select.statement import VersionCell
 from dlv.network.graph import Input, Network, Node
 from dlv.network.patterns import AttributeTest, Pattern
 from dlv.network.selector import selector

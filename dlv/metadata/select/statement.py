@@ -1,4 +1,4 @@
-"""Queries of the catalogue: trees turned into SQL, and titled columns and rows out of it."""
+"""Queries of the catalogue: trees turned into SQL, and rows out of it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 from dlv.metadata.database import Database
+from dlv.metadata.rows import Column, Row, VersionCell
 from dlv.metadata.schemas import BLOB
 from dlv.metadata.select import conditions as select_conditions
 from dlv.metadata.select import queries as select_queries
@@ -24,29 +25,6 @@ from dlv.metadata.select.plan import Step, variables
 from dlv.metadata.select.scope import FALSE, TRUE, PointReader, Statement
 from dlv.metadata.select.values import kind_of, node_number, reckon
 from dlv.metadata.versions import time_of
-
-
-@dataclass(frozen=True)
-class Column:
-    """`kind`: version, number, text, boolean, time, list, or any where rows differ."""
-
-    title: str
-    kind: str
-
-
-@dataclass(frozen=True)
-class VersionCell:
-    """A version of the catalogue by its hash, or a derived network: its own hash, and whose.
-
-    `derived`: (batch, place in it).
-    """
-
-    id: str
-    derived: tuple[int, int] | None = None
-
-
-Row: TypeAlias = tuple[Any, ...]
-
 
 _LONGEST, _LONGEST_VALUE = 2000, 80  # characters of SQL that are shown on a terminal
 

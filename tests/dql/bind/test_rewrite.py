@@ -21,8 +21,8 @@ from dlv.dql.bind.rewrite import RULES, Rule, applied, rewrite
 from dlv.dql.words import ast
 from dlv.dql.words.parser import parse
 from dlv.metadata.database import Database
+from dlv.metadata.rows import Row
 from dlv.metadata.select import statement as select
-from dlv.metadata.select.statement import Row
 from dlv.metadata.usage import KnownNames
 from tests.dql import bound_text, name_catalogue
 from tests.dql.brute_queries import REFUSED, Queries

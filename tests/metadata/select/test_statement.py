@@ -11,9 +11,9 @@ import pytest
 from dlv.metadata import facts, networks
 from dlv.metadata.database import Database
 from dlv.metadata.networks import DerivedNetwork
+from dlv.metadata.rows import Column, VersionCell
 from dlv.metadata.select import relations as r
 from dlv.metadata.select import statement as select
-from dlv.metadata.select.statement import Column, VersionCell
 from dlv.network.selector import selector
 from dlv.objects.fact import Fact
 from tests.metadata.made_up import (
