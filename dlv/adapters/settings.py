@@ -20,7 +20,7 @@ from dlv.adapters.detect import detect
 from dlv.adapters.protobuf import Message, Word, shortest
 from dlv.adapters.source import Source
 from dlv.canonical import dumps, number
-from dlv.errors import Damaged, UnsafeInput, UsageError, require
+from dlv.errors import Damaged, UnsafeInput, UsageError
 
 Scalar = str | int | float | bool | None
 
@@ -188,7 +188,8 @@ def _read_toml(text: str, label: str) -> Any:
 
 
 def _read_yaml(text: str, label: str) -> Any:
-    yaml = require("yaml", "yaml")
+    import yaml
+
     # The library follows YAML 1.1, to which 1e-3 and 1.0e5 are text.
     loader_type: Any = type("Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
     loader_type.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789."))
@@ -204,7 +205,7 @@ def _read_yaml(text: str, label: str) -> Any:
         finally:
             loader.dispose()
     except yaml.constructor.ConstructorError as error:
-        line = error.problem_mark.line + 1
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UnsafeInput(
             f"{label}, line {line}, asks for more than plain values", why=error.problem
         ) from error

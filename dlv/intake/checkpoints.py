@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import field
@@ -11,6 +12,7 @@ from typing import Any
 import dlv.repository.environment as environment
 import dlv.versions.add as adding
 import dlv.weights.snapshots as snapshots
+from dlv.adapters import detect
 from dlv.canonical import timestamp
 from dlv.dataclass import dataclass
 from dlv.errors import Conflict, UsageError
@@ -19,6 +21,7 @@ from dlv.metadata.facts import StagedFile
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import Manifest, Parent, Snapshot, TensorEntry, check_name
 from dlv.repository.handle import Repository
+from dlv.versions.add import Added
 from dlv.versions.commit import NewVersion, publish
 from dlv.weights.snapshots import WeightFile, Weights
 from dlv.weights.store import MatrixStore
@@ -53,6 +56,7 @@ class Imported:
     raw: int
     stored: int
     seconds: float
+    default: int | None = None  # step of the weights that count where no step is given
     skipped: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -70,6 +74,7 @@ def import_checkpoints(repository: Repository, request: Request) -> Imported:
         raise Conflict(f"`{request.name}` is a tag already", hint="choose another name")
     asked = adding.Request(role="snapshot", optimizer=request.optimizer, outside=True)
     added = adding.examine(repository.root, request.here, request.files, asked)
+    _skip_examples(added, request)
     if not added.files:
         why = "; ".join(f"{path}: {reason}" for path, reason in added.skipped[:3]) or None
         raise UsageError("there are no checkpoints in what was named", why=why)
@@ -97,9 +102,22 @@ def import_checkpoints(repository: Repository, request: Request) -> Imported:
         raw=weights.raw,
         stored=sum(pack.bytes for pack in packs),
         seconds=time.monotonic() - started,
+        default=None if weights.own is None else weights.snapshots[weights.own].step,
         skipped=added.skipped,
         warnings=added.warnings,
     )
+
+
+def _skip_examples(added: Added, request: Request) -> None:
+    """Leave out data sets that lie beside checkpoints, as `add` does; refuse one that is named."""
+    named = {os.path.abspath(request.here / path) for path in request.files}
+    for file in list(added.files):
+        if file.format == "npz" and detect.is_data_set(file.source):
+            why = "it holds examples of a data set, not weights"
+            if file.source in named:
+                raise UsageError(f"{file.path} is not a checkpoint", why=why)
+            added.files.remove(file)
+            added.skipped.append((file.path, why))
 
 
 def _store(

@@ -24,7 +24,6 @@ LEAST_SQLITE = (3, 38)
 # Extra -> the module that shows it is installed, and what it is for.
 EXTRAS = {
     "torch": ("torch", "networks as modules, training with evaluate"),
-    "yaml": ("yaml", "configurations in YAML"),
     "fast": ("numba", "compiled loops: archives are read and planned sooner"),
     "images": ("PIL", "folders of images as data"),
     "onnxruntime": ("onnxruntime", "another engine of dlv eval"),

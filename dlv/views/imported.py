@@ -37,6 +37,7 @@ def checkpoints(output: Output, imported: Imported) -> None:
         "raw": imported.raw,
         "stored": imported.stored,
         "seconds": imported.seconds,
+        "default": imported.default,
     }
     label, count = Text(imported.label, "bold"), len(imported.steps)
     if output.terminal:
@@ -47,6 +48,9 @@ def checkpoints(output: Output, imported: Imported) -> None:
         line = Line(label, Id(imported.id), count, Bytes(imported.raw), Bytes(imported.stored))
     document = {"versions": [version], "series": [], "skipped": _skipped(imported.skipped)}
     output.emit("import", document, line, ids=[imported.id])
+    if count > 1:
+        step = "the one without a step" if imported.default is None else f"step {imported.default}"
+        output.message(f"default checkpoint: {step}")
 
 
 def _skipped(skipped: list[tuple[str, str]]) -> list[dict[str, str]]:

@@ -170,3 +170,14 @@ class TestRefused:
             change.record("tag", "best", {"version": made.id})
         with pytest.raises(Conflict):
             take(repository, "runs", name="best")
+
+
+def test_a_data_set_beside_them_is_no_checkpoint(repository: Repository) -> None:
+    """It would have been the version's own weights."""
+    folder = repository.root.parent / "runs"
+    np.savez(folder / "test.npz", x=np.zeros((4, 2), "f4"), y=np.zeros(4, "i8"))
+    made = take(repository, "runs")
+    assert [path for path, _ in made.skipped] == ["runs/notes.txt", "runs/test.npz"]
+    assert (made.steps, made.default) == ([4, 30, 100], 100)
+    with pytest.raises(UsageError, match=r"test\.npz is not a checkpoint"):
+        take(repository, "runs/test.npz")
