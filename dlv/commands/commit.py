@@ -109,6 +109,8 @@ def run(
         )
     document, line = view.committed(made, saved, record, terminal=call.output.terminal)
     call.output.emit("commit", document, line, ids=[made.id])
+    if any(made.files):
+        call.output.message(str(made.files))
 
 
 def _parameters(items: tuple[str, ...]) -> dict[str, Any]:

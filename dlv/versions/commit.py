@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import dlv.objects.manifest as manifest_format
 import dlv.repository.ballast as ballast
@@ -24,6 +24,7 @@ from dlv.metadata.versions import Version
 from dlv.objects.manifest import Manifest, Parent
 from dlv.repository.handle import Change, Repository
 from dlv.versions.draft import Draft, Request, prove, store_draft, store_files, without_collected
+from dlv.versions.working import tracked
 from dlv.weights.store import MatrixStore, insert_version
 from dlv.weights.writer import PackRecord, WeightWriter
 
@@ -33,6 +34,17 @@ if TYPE_CHECKING:
 
 
 __all__ = ["Committed", "Request", "commit"]
+
+
+class FileChanges(NamedTuple):
+    """How many files a version adds to those of its parent, changes and leaves out."""
+
+    added: int = 0
+    changed: int = 0
+    removed: int = 0
+
+    def __str__(self) -> str:
+        return f"+{self.added} ~{self.changed} -{self.removed} files"
 
 
 @dataclass(frozen=True)
@@ -53,6 +65,7 @@ class Committed:
     warnings: tuple[str, ...]
     scheme: str | None = None  # the lossy one by which `rounded` of the matrices are not exact
     rounded: int = 0
+    files: FileChanges = FileChanges()
 
     @property
     def reused(self) -> int:
@@ -83,7 +96,8 @@ def commit(repository: Repository, request: Request) -> Committed:
                 hint=f"{adding.again(file)}, or dlv add --remove {file.path}",
             )
     with repository.writing():
-        draft = Draft(None if base is None else _carried(repository, base), taken)
+        before = None if base is None else _carried(repository, base)
+        draft = Draft(before, taken)
         store = MatrixStore.of(repository)
         with (
             closing(draft),
@@ -116,10 +130,28 @@ def commit(repository: Repository, request: Request) -> Committed:
         snapshots=len(made.snapshots),
         seconds=time.monotonic() - started,
         base=None if base is None else base.label,
-        warnings=tuple(draft.warnings),
+        warnings=(*draft.warnings, *_lost(before, base, made)),
         scheme=made.lossy,
         rounded=draft.rounded,
+        files=_file_changes(before, made),
     )
+
+
+def _file_changes(before: Manifest | None, made: Manifest) -> FileChanges:
+    old = {} if before is None else tracked(before)
+    new = tracked(made)
+    changed = sum(path in old and old[path].mark != item.mark for path, item in new.items())
+    return FileChanges(len(new.keys() - old.keys()), changed, len(old.keys() - new.keys()))
+
+
+def _lost(before: Manifest | None, base: Version | None, made: Manifest) -> Iterator[str]:
+    """Warn of a version that cannot do what its parent could: mostly nobody wanted that."""
+    if before is None or base is None:
+        return
+    if before.snapshots and not made.snapshots:
+        yield f"this version has no weights, unlike {base.label}; to take it back: dlv undo"
+    if before.network is not None and made.network is None:
+        yield f"this version has no network, unlike {base.label}; to take it back: dlv undo"
 
 
 @contextmanager

@@ -236,6 +236,7 @@ def committed(
         "stored": committed.stored,
         "new": committed.new,
         "reused": committed.reused,
+        "files": committed.files._asdict(),
         "snapshots": committed.snapshots,
         "seconds": committed.seconds,
         "scheme": committed.scheme,

@@ -793,3 +793,35 @@ def test_an_onnx_file_that_is_read_wrongly(
         network = repo["net"].network
     assert network is not None
     assert [node.op for node in network.nodes] == ["FULL", "OP"]
+
+
+def test_what_became_of_files_is_told(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("w.safetensors", {"w": np.ones(3, "f4")})
+    project.write("a.txt", "a")
+    project.write("b.txt", "b")
+    project.add()
+    assert str(project.commit().files) == "+3 ~0 -0 files"
+    project.write("b.txt", "other")
+    project.write("c.txt", "c")
+    project.add()
+    project.remove("a.txt", "w.safetensors")
+    second = project.commit()
+    assert str(second.files) == "+1 ~1 -2 files"
+    assert second.warnings == (
+        "this version has no weights, unlike net@1; to take it back: dlv undo",
+    )
+    project.write("d.txt", "d")
+    project.add("d.txt")
+    assert project.commit().warnings == ()
+
+
+def test_a_lost_network_is_told(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("net.json", '{"dlv_network": 1, "inputs": [], "nodes": [], "outputs": []}')
+    project.add()
+    project.commit()
+    project.remove("net.json")
+    assert project.commit().warnings == (
+        "this version has no network, unlike net@1; to take it back: dlv undo",
+    )
