@@ -93,6 +93,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "completion": ("completion", "Print or install the completion script of a shell.", "Upkeep"),
     "doctor": ("doctor", "Look for trouble in the environment, with the fix for each.", "Upkeep"),
     "archive": ("archive", "Store weights as small as limits on reading time allow.", "Upkeep"),
+    "quantize": ("quantize", "Make smaller versions with rounded weights.", "Upkeep"),
     "gc": ("gc", "Take out of the repository what was removed long enough ago.", "Upkeep"),
     "fsck": ("fsck", "Check the repository, rebuild its catalogue, or repair it.", "Upkeep"),
     "config": ("config", "Show or change the configuration.", "Upkeep"),

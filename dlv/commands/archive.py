@@ -24,7 +24,6 @@ _ROWS = ("calibration", "config", "sets")
         "dlv archive --dry-run",
         "dlv archive --budget lenet@latest=200ms",
         "dlv archive --alpha 3 --algorithm mt --dry-run",
-        "dlv archive --scheme fp16 lenet@1",
         "dlv archive --bounds lenet",
     ],
     exits={9: "no plan keeps the budgets; each is listed with what is possible"},
@@ -44,7 +43,6 @@ _ROWS = ("calibration", "config", "sets")
 @option("--budget", multiple=True, metavar="REF=TIME", help="A limit of its own, as 200ms or 2s.")
 @option("--alpha", type=float, metavar="A", help="All within A times the fastest possible.")
 @option("--clamp", is_flag=True, help="Raise budgets that cannot be kept to what is possible.")
-@option("--scheme", metavar="S", help="Commit a lossy child instead: fp16, uniform:8, and others.")
 @option("--bounds", is_flag=True, help="Store bounds for dlv eval --progressive instead.")
 @option("--calibration", metavar="DATA", help="Typical rows, for --bounds; as dlv eval takes them.")
 @option("--config", metavar="FILE", help="How these are read: input_data, and the table data.")
@@ -69,18 +67,12 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
     Part is after / raw, depth the longest chain of differences. The packs are those of the whole
     repository, each byte once.
 
-    With --scheme a smaller, rounded child of each version is committed, and the version itself
-    stays as it is.
-
     With --bounds the weights of each version (of every name the latest, without REF) are stored so
     that their first bytes tell most labels for certain, with what proves it beside them. Later
     archives leave these matrices as they are.
     """
     if given["bounds"] or any(given[name] for name in _ROWS):
         _bounds(call, refs, given)
-        return
-    if given["scheme"] is not None:
-        _lossy(call, refs, given)
         return
     # Each matrix has a thread already: with more of them below numpy they only wait for another.
     import dlv.views.archive as view
@@ -109,36 +101,8 @@ def _bounds(call: Invocation, refs: tuple[str, ...], options: dict[str, Any]) ->
         raise UsageError("--calibration, --config and --set are for --bounds")
     import dlv.views.archive as view
 
-    planning.alone("bounds", options, why="bounds are not planned", others=f"scheme {_PLANNING}")
+    planning.alone("bounds", options, why="bounds are not planned", others=_PLANNING)
     outcome = planning.make_bounds(call, refs, **{name: options[name] for name in _ROWS})
     document, blocks = view.bounded(outcome)
     call.output.emit("archive", document, *blocks)
     planning.tell_waiting(call, outcome.waiting)
-
-
-def _lossy(call: Invocation, refs: tuple[str, ...], options: dict[str, Any]) -> None:
-    """A rounded child of each version that is named."""
-    if not refs:
-        raise UsageError(
-            "--scheme needs a version",
-            hint=f"dlv archive --scheme {options['scheme']} lenet@latest",
-        )
-    import dlv.views.archive as view
-
-    planning.alone("scheme", options, why="a scheme plans nothing", others=_PLANNING)
-    with call.progress("round") as bar:
-        import dlv.versions.lossy as lossy
-
-        made = [
-            lossy.scheme_child(
-                *(call.repository, reference, options["scheme"]),
-                author=call.author,
-                jobs=call.jobs,
-                recheck=call.config.get("commit.recheck"),
-                progress=bar.advance,
-                total=bar.expect,
-            )
-            for reference in refs
-        ]
-    document, blocks = view.quantized(made)
-    call.output.emit("archive", document, *blocks)

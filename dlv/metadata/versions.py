@@ -219,9 +219,21 @@ def by_number(db: Database, name: str, number: int) -> Version | None:
     return _first(db, "WHERE version.name = ? AND number = ?", (name, number))
 
 
+# A rounded copy of another version, as `quantize` makes it.
+_QUANTIZED = "EXISTS (SELECT 1 FROM parent WHERE derived = version.id AND parent.kind = 'scheme')"
+
+
+def is_quantized(version: Version) -> bool:
+    """Whether it is a rounded copy of another version."""
+    return any(kind == "scheme" for _, kind in version.parents)
+
+
 def latest(db: Database, name: str) -> Version | None:
+    """Return the newest version of a model; a rounded copy only if there is nothing else."""
     return _first(
-        db, "WHERE version.name = ? AND state = 'live' ORDER BY number DESC LIMIT 1", (name,)
+        db,
+        f"WHERE version.name = ? AND state = 'live' ORDER BY {_QUANTIZED}, number DESC LIMIT 1",
+        (name,),
     )
 
 

@@ -212,7 +212,8 @@ def _best(db: Database, name: str, metric: str, given: str | None) -> Version:
         )
     best: tuple[float, Version] | None = None
     known: set[str] = set()
-    for candidate in versions.of_name(db, name):
+    line = versions.of_name(db, name)
+    for candidate in [v for v in line if not versions.is_quantized(v)] or line:
         values = evaluated(db, candidate)
         known.update(values)
         if metric in values:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dlv.archiving.archive import Archived
     from dlv.archiving.bounding.run import Bounded, Outcome
     from dlv.archiving.proposal import Explained, Timing
-    from dlv.versions.lossy import SchemeChild
+    from dlv.versions.quantize import Quantized
 
 
 def archived(outcome: Archived) -> tuple[dict[str, Any], list[Block]]:
@@ -198,7 +198,7 @@ def _bounded_record(row: Bounded) -> dict[str, Any]:
 # `archive --scheme`
 
 
-def quantized(children: Sequence[SchemeChild]) -> tuple[dict[str, Any], list[Block]]:
+def quantized(children: Sequence[Quantized]) -> tuple[dict[str, Any], list[Block]]:
     """JSON and table, a row for each version; `before` and `after` are bytes in packs."""
     table = Table(
         [
@@ -220,6 +220,6 @@ def quantized(children: Sequence[SchemeChild]) -> tuple[dict[str, Any], list[Blo
     document = {
         "before": sum(child.before for child in children),
         "after": sum(child.after for child in children),
-        "lossy": table.records(),
+        "quantized": table.records(),
     }
     return document, [table]

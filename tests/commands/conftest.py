@@ -90,7 +90,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     home.mkdir()
     work.mkdir()
     settings = {"HOME": str(home), "DLV_NOW": NOW, "DLV_PAGER": "cat", "TERM": "xterm-256color"}
-    settings |= {"COLUMNS": str(WIDTH), "LINES": "24"}
+    settings |= {"COLUMNS": str(WIDTH), "LINES": "24", "USER": "root"}
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     # As measured on an ordinary machine, so that plans are the same on all.

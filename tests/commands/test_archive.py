@@ -69,13 +69,6 @@ def test_nothing_there(dlv: Dlv, snapshot: Dlv, workspace: Path, mode: str) -> N
     snapshot(dlv("archive", tty=mode == "tty", json=mode == "json"), replace=VARIES)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_lossy(dlv: Dlv, snapshot: Dlv, line: Path, mode: str) -> None:
-    result = dlv("archive", "net@3", "--scheme", "fp16", tty=mode == "tty", json=mode == "json")
-    assert result.code == 0
-    snapshot(quiet(result), replace=VARIES)
-
-
 REFUSED: dict[str, tuple[list[str], int]] = {
     "no such version": (["net@7"], 4),
     "no such algorithm": (["--algorithm", "bset"], 2),
@@ -84,9 +77,6 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "out of reach": (["--budget", "net@1=1us"], 9),
     "faster than the fastest": (["--alpha", "0.5"], 2),
     "no such matrix": (["net@3", "--explain", "x"], 4),
-    "rounded, but what": (["--scheme", "fp16"], 2),
-    "rounded and planned": (["net@1", "--scheme", "fp16", "--alpha", "2"], 2),
-    "no such scheme": (["net@1", "--scheme", "fp61"], 2),
     "nowhere to write": (["--export-plan", "no/such/folder", "--dry-run"], 8),
 }
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import dlv.canonical as canonical
-import dlv.versions.lossy as lossy
+import dlv.versions.quantize as lossy
 from dlv.repository.handle import Repository
 
 Dlv = Callable[..., Any]
@@ -34,7 +34,9 @@ def rounded(filled: Path) -> Path:
     """lenet@3, a lossy child of lenet@2."""
     canonical.stop_clock("2026-06-15T10:00:00Z")
     with Repository.find(filled) as repository:
-        lossy.scheme_child(repository, "lenet@2", "uniform:4", author="Ada <ada@example.org>")
+        lossy.quantize(
+            repository, "lenet@2", "uniform:4", author="Ada <ada@example.org>", name="lenet"
+        )
     return filled
 
 

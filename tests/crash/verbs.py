@@ -95,7 +95,7 @@ VERBS = {
     "archive": Verb(ARCHIVE),
     "archive again": Verb(ARCHIVE, FOURTH, ("buffer", "batches")),
     "bounds": Verb(("archive", "-q", "--bounds", "lenet@3"), THIRD, ("fixed",)),
-    "lossy": Verb(("archive", "-q", "--scheme", "fp16", "lenet@2")),
+    "quantize": Verb(("quantize", "-q", "lenet@2", "--to", "fp16")),
     "gc": Verb(GC, HIDDEN, ("eager",)),
     "quarantine": Verb(("gc", "--grace", "1s", "-y", "-q"), HIDDEN, ("eager",)),
     "restore": Verb(RESTORE, TAKEN),

@@ -17,7 +17,7 @@ import dlv.versions.add as adding
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as storing
 import dlv.versions.copying as copying
-import dlv.versions.lossy as lossy
+import dlv.versions.quantize as lossy
 from dlv.dql import committing, deriving
 from dlv.dql.bind.bound import Delete, Derivation, Set
 from dlv.dql.outcome import Networks
@@ -267,7 +267,7 @@ class TestRefused:
 
 
 def test_weights_of_a_lossy_version_are_told_of(repository: Repository) -> None:
-    lossy.scheme_child(repository, "net@1", "uniform:8", author="Ada")
+    lossy.quantize(repository, "net@1", "uniform:8", author="Ada", name="net")
     made = into(repository, "net@2", WIDER)
     assert made.warnings == (
         "net@2 is lossy: its weights were rounded by uniform:8; net@1 has the exact ones",

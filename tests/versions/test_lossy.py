@@ -19,7 +19,7 @@ import dlv.versions.add as adding
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as committing
 import dlv.versions.diff as diffing
-import dlv.versions.lossy as lossy
+import dlv.versions.quantize as lossy
 import dlv.versions.remove as remove
 import dlv.versions.show as show
 import dlv.versions.status as status
@@ -29,7 +29,7 @@ from dlv.errors import Conflict, UsageError
 from dlv.metadata import versions
 from dlv.objects.manifest import Manifest
 from dlv.repository.handle import Repository
-from dlv.versions.lossy import SchemeChild
+from dlv.versions.quantize import Quantized
 from dlv.weights.store import MatrixStore
 
 SCHEMES = ("fp16", "bf16", "fixed:8", "uniform:8", "random:8", "lloyd:8", "uniform:4")
@@ -67,8 +67,8 @@ def commit(repository: Repository, message: str, **given: Any) -> committing.Com
     return committing.commit(repository, committing.Request(message, "Ada", "lenet", **given))
 
 
-def child(repository: Repository, text: str, reference: str = "lenet@1") -> SchemeChild:
-    return lossy.scheme_child(repository, reference, text, author="Ada")
+def child(repository: Repository, text: str, reference: str = "lenet@1") -> Quantized:
+    return lossy.quantize(repository, reference, text, author="Ada", name="lenet")
 
 
 def manifest(repository: Repository, number: int) -> Manifest:

@@ -1,4 +1,4 @@
-"""`archive --scheme`: a version once more, as its child, with rounded weights."""
+"""`quantize`: a version with rounded weights, a model of its own made from another version."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import dlv.weights.snapshots as snapshots
 from dlv.adapters.checkpoint import Tensor
 from dlv.canonical import timestamp
 from dlv.dataclass import dataclass
-from dlv.errors import UsageError
+from dlv.errors import Conflict, UsageError
 from dlv.kinds import Raw
 from dlv.metadata import matrices, versions
 from dlv.metadata.versions import Version
-from dlv.objects.manifest import Container, Manifest, Parent, Snapshot
+from dlv.objects.manifest import Container, Manifest, Parent, Snapshot, check_name
 from dlv.pas.layouts.schemes import Fit, Scheme, parse
 from dlv.repository.handle import Repository
 from dlv.versions.commit import NewVersion, publish
@@ -28,8 +28,8 @@ KIND = "scheme"
 
 
 @dataclass(frozen=True)
-class SchemeChild:
-    """The lossy version and what it saves. `made`: it did not exist before.
+class Quantized:
+    """The quantized version and what it saves. `made`: it did not exist before.
 
     `before`, `after`: what the weights of the source and of the child take in packs; `raw`: in
     memory. `rounded` of `matrices` matrices are no longer what they were.
@@ -47,29 +47,37 @@ class SchemeChild:
     notes: tuple[str, ...] = ()
 
 
-def scheme_child(
+def quantize(
     repository: Repository,
     reference: str,
     scheme_text: str,
     *,
     author: str,
+    name: str | None = None,
     message: str | None = None,
     jobs: int = 1,
     recheck: str = "hash",
     progress: Callable[[int], None] = lambda _: None,
     total: Callable[[int], None] = lambda _: None,
-) -> SchemeChild:
-    """Commit a child of a version, of the same name, with its weights rounded by a scheme.
+) -> Quantized:
+    """Make a version with the weights of another one, rounded by a scheme.
 
-    Network, files, settings and source's environment come along; metrics do not: they were
-    measured with the exact weights. HEAD and the source stay as they are. A child that exists
-    already is not made again.
+    Its model is called like the source's and the scheme, `lenet-fp16`, unless a name is given, so
+    that nobody takes it for the exact one. Network, files, settings and the source's environment
+    come along; metrics do not: they were measured with the exact weights. HEAD and the source stay
+    as they are. A version that exists already is not made again.
     """
     scheme = parse(scheme_text)
     source = _source(repository, reference)
+    name = name or f"{source.name}-{scheme.id}{scheme.bits or ''}"
+    check_name(name)
+    if versions.by_tag(repository.database, name) is not None:
+        raise Conflict(
+            f"`{name}` is a tag", hint=f"choose another name: dlv quantize {reference} --name NAME"
+        )
     manifest = repository.manifest(source.id)
     with repository.writing():
-        existing = _existing(repository, source, scheme)
+        existing = _existing(repository, source, scheme, name)
         if existing is not None:
             return _result(repository, existing, source, scheme, made=False)
         store = MatrixStore.of(repository)
@@ -91,6 +99,7 @@ def scheme_child(
             )
         made = replace(
             manifest,
+            name=name,
             message=message or f"{source.label} as {scheme}",
             author=author,
             created=timestamp(),
@@ -112,17 +121,17 @@ def _source(repository: Repository, reference: str) -> Version:
         raise UsageError(
             f"`{reference}` names a part of a version",
             why="a scheme is for all of a version's weights",
-            hint=f"dlv archive --scheme S {found.version.label}",
+            hint=f"dlv quantize {found.version.label} --to fp16",
         )
     if not repository.manifest(found.version.id).snapshots:
         raise UsageError(f"{found.version.label} has no weights", why="there is nothing to round")
     return found.version
 
 
-def _existing(repository: Repository, source: Version, scheme: Scheme) -> Version | None:
+def _existing(repository: Repository, source: Version, scheme: Scheme, name: str) -> Version | None:
     """A child of the source that is just this, so that nothing is done twice."""
     for child in versions.children(repository.database, source.key):
-        same = (child.state, child.scheme) == ("live", str(scheme))
+        same = (child.state, child.scheme, child.name) == ("live", str(scheme), name)
         if same and (source.id, KIND) in child.parents:
             return child
     return None
@@ -242,7 +251,7 @@ def _insert(
     store = MatrixStore.of(repository)
     network = None if manifest.network is None else stored_network(store, manifest.network.id)
     store.close()
-    with repository.change("scheme", author) as change:
+    with repository.change("quantize", author) as change:
         (child,) = publish(change, packs, [NewVersion(manifest, network)])
         change.summary = f"{child.label}: {summary}"
     return child
@@ -256,7 +265,7 @@ def _result(
     *,
     made: bool,
     notes: Sequence[str] = (),
-) -> SchemeChild:
+) -> Quantized:
     manifest = repository.manifest(child.id)
     pairs = {
         (old, new)
@@ -273,7 +282,7 @@ def _result(
         for matrix in snapshots.matrices(manifest, index)
         if matrix.tied is None
     )
-    return SchemeChild(
+    return Quantized(
         *(child, source, str(scheme), made, raw),
         before=round(sum(before.values())),
         after=round(sum(after.values())),
