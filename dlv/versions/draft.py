@@ -355,7 +355,7 @@ def _scheme(request: Request, *, carried: bool) -> Scheme | None:
         raise UsageError(
             f"there are no new weights to store as {request.scheme}",
             why="no weights are staged, and a version that exists is not changed",
-            hint=f"dlv archive --scheme {request.scheme} REF makes a lossy version of REF",
+            hint=f"dlv quantize REF --to {request.scheme} makes a quantized version of REF",
         )
     from dlv.pas.layouts import schemes
 

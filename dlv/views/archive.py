@@ -195,7 +195,7 @@ def _bounded_record(row: Bounded) -> dict[str, Any]:
     }
 
 
-# `archive --scheme`
+# `quantize`
 
 
 def quantized(children: Sequence[Quantized]) -> tuple[dict[str, Any], list[Block]]:
