@@ -17,13 +17,19 @@ if TYPE_CHECKING:
     import dlv.versions.history as history
 
 
-@command("log", examples=["dlv log", "dlv log --graph --all", "dlv log HEAD~1 -n 1"])
+@command("log", examples=["dlv log", "dlv log --graph --all", "dlv log --oneline -n 5"])
 @argument("reference", required=False, metavar="[REF]", complete="reference")
 @option("--graph", is_flag=True, help="Draw the lineage, a line per version.")
+@option("--oneline", is_flag=True, help="Show each version on one line.")
 @option("--all", "everything", is_flag=True, help="Every version, not only ancestors of one.")
 @option("-n", "most", type=click.IntRange(min=0), metavar="N", help="The newest N.")
 def run(
-    call: Invocation, reference: str | None, graph: bool, everything: bool, most: int | None
+    call: Invocation,
+    reference: str | None,
+    graph: bool,
+    oneline: bool,
+    everything: bool,
+    most: int | None,
 ) -> None:
     """Show a version and all that it comes from.
 
@@ -43,6 +49,8 @@ def run(
         lines: list[str] = []
     elif graph:
         lines = list(_graph(call, entries))
+    elif oneline:
+        lines = [_line(call, entry, escape(entry.version.label)) for entry in entries]
     else:
         lines = [line for entry in entries for line in (*_block(call, entry), "")][:-1]
     call.output.emit(
@@ -94,17 +102,20 @@ def _graph(call: Invocation, entries: list[history.Entry]) -> Iterator[str]:
     )
     room = max((width(row.node) for row in drawn), default=0)
     for entry, row in zip(entries, drawn, strict=True):
-        version, message = entry.version, entry.version.message.partition("\n")[0]
-        extra = _origin(call, entry)
-        lead, short = f"{row.node:<{room}} {escape(version.label)} ", _id(call, version.id)
-        text = escape(message)
-        if call.output.terminal:
-            used = width(lead + short + _plain(entry) + extra) + 2
-            text = cut(text, max(10, call.output.width - used))
-        marks = _names(call, entry) + extra
-        yield f"{lead}{call.output.paint(short, 'yellow')}{marks}  {text}".rstrip()
+        yield _line(call, entry, f"{row.node:<{room}} {escape(entry.version.label)}")
         if row.links:
             yield row.links
+
+
+def _line(call: Invocation, entry: history.Entry, lead: str) -> str:
+    """A version on one line, as wide as the terminal at most."""
+    extra, short = _origin(call, entry), _id(call, entry.version.id)
+    text = escape(entry.version.message.partition("\n")[0])
+    if call.output.terminal:
+        used = width(f"{lead} {short}{_plain(entry)}{extra}") + 2
+        text = cut(text, max(10, call.output.width - used))
+    marks = _names(call, entry) + extra
+    return f"{lead} {call.output.paint(short, 'yellow')}{marks}  {text}".rstrip()
 
 
 def _origin(call: Invocation, entry: history.Entry) -> str:

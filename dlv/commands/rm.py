@@ -20,20 +20,18 @@ from dlv.terminal.table import Bytes, Cell, Column, Id, Items, Table, Text
 )
 @argument("refs", nargs=-1, required=True, metavar="REF..", complete="reference")
 @option("--snapshots", "steps", metavar="STEPS", help="Only snapshots: 100,300-500.")
+@option("--all-versions", is_flag=True, help="Remove all versions of the models named.")
 @option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @option("-f", "--force", is_flag=True, help="Also what is tagged; the tags are deleted.")
-def run(
-    call: Invocation, refs: tuple[str, ...], steps: str | None, dry_run: bool, force: bool
-) -> None:
+def run(call: Invocation, refs: tuple[str, ...], dry_run: bool, **given: Any) -> None:
     """Remove versions, or some of their snapshots.
 
     They are hidden. Their bytes stay, so dlv undo brings them back.
     """
     import dlv.versions.remove as remove
 
-    done = remove.remove(
-        call.repository, refs, call.author, steps=steps, force=force, dry_run=dry_run
-    )
+    steps = given["steps"]
+    done = remove.remove(call.repository, refs, call.author, dry_run=dry_run, **given)
     rows: list[dict[str, Any]] = []
     for removal in done.removals:
         rows.append(

@@ -41,16 +41,25 @@ def remove(
     author: str,
     *,
     steps: str | None = None,
+    all_versions: bool = False,
     force: bool = False,
     dry_run: bool = False,
 ) -> Removed:
-    """Hide whole versions, or with `steps` some of their snapshots."""
+    """Hide whole versions, or with `steps` some of their snapshots.
+
+    The name of a model with several versions is refused: it would mean the latest one alone. With
+    `all_versions` it means all of them.
+    """
     db = repository.database
     wanted = None if steps is None else parse_steps(steps)
     if not dry_run:
         ballast.give_up(repository, least=ballast.SMALL)
     with repository.change("rm", author) as change:
-        found = {v.id: v for v in (_chosen(repository, text) for text in references)}
+        found = {
+            version.id: version
+            for text in references
+            for version in _chosen(repository, text, all_versions=all_versions)
+        }
         if wanted is None:
             removals = [Removal(version, None) for version in found.values()]
         else:
@@ -101,14 +110,22 @@ def _check_bases(repository: Repository, removed: Mapping[str, Version]) -> None
                 )
 
 
-def _chosen(repository: Repository, text: str) -> Version:
+def _chosen(repository: Repository, text: str, *, all_versions: bool) -> list[Version]:
+    line = versions.of_name(repository.database, text)
+    if len(line) > 1 and not all_versions:
+        raise UsageError(
+            f"`{text}` has {len(line)} versions",
+            hint=f"dlv rm {line[-1].label} removes one, dlv rm {text} --all-versions all of them",
+        )
+    if line:
+        return line
     version = revisions.version(repository.database, text)
     if version.state in ("removed", "undone"):
         raise Conflict(
             f"{version.label} was {version.state} already",
             hint="dlv undo --list shows how to get it back",
         )
-    return version
+    return [version]
 
 
 def parse_steps(text: str) -> list[tuple[int, int]]:

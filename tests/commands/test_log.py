@@ -94,3 +94,8 @@ def test_refused(dlv: Dlv, snapshot: Dlv, filled: Path, name: str, mode: str) ->
 
 def test_outside_a_repository(dlv: Dlv, workspace: Path) -> None:
     assert dlv("log").code == 3
+
+
+@pytest.mark.parametrize("mode", ["pipe", "tty"])
+def test_oneline(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
+    snapshot(dlv("log", "lenet@2", "--oneline", tty=mode == "tty"))

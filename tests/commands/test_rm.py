@@ -77,3 +77,15 @@ def test_refused(dlv: Dlv, snapshot: Dlv, filled: Path, name: str, mode: str) ->
 
 def test_outside_a_repository(dlv: Dlv, workspace: Path) -> None:
     assert dlv("rm", "lenet").code == 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_model_of_several_versions(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
+    """It would have removed the latest alone."""
+    how = {"tty": mode == "tty", "json": mode == "json"}
+    result = dlv("rm", "lenet", **how)
+    assert result.code == 2
+    snapshot(result)
+    assert dlv("rm", "lenet", "--all-versions", "-f").code == 0
+    assert "lenet@" not in dlv("list", "--columns", "version").stdout
+    assert dlv("rm", "lenet-wide").code == 0  # there is just one
