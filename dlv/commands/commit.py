@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dlv.commands.shared import planning
-from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.invocation import Invocation, commit_message, is_data_set, open_weights
 from dlv.commands.shared.options import command, option
 from dlv.errors import UsageError
 
@@ -18,6 +18,7 @@ from dlv.errors import UsageError
     "commit",
     examples=[
         "dlv add . && dlv commit -m 'Smaller learning rate'",
+        "dlv commit -a -m 'Trained on'",
         "dlv commit -m 'Evaluated again' --param seed=7 --param note='two runs'",
     ],
     exits={
@@ -27,6 +28,7 @@ from dlv.errors import UsageError
     },
 )
 @option("-m", "--message", aliases=["--commit_msg"], metavar="TEXT", help="What this version is.")
+@option("-a", "--all", "everything", is_flag=True, help="Stage what changed of HEAD's files first.")
 @option("--name", aliases=["--model_name"], metavar="NAME", help="Name; else the parent's.")
 @option(
     "--parent",
@@ -50,6 +52,7 @@ from dlv.errors import UsageError
 def run(
     call: Invocation,
     message: str | None,
+    everything: bool,
     folder: str | None,
     archive: bool | None,
     bounds: bool | None,
@@ -59,9 +62,11 @@ def run(
 
     It is called NAME@1, NAME@2, and so on. Files and network of the parent are carried on;
     new weights take the place of the old ones. Matrices that are stored already take no room.
+    Without -m the message is written in $EDITOR.
     """
-    if not (message or "").strip():
-        raise UsageError("a version needs a message", hint="dlv commit -m 'What was done'")
+    message = commit_message(call) if message is None else message.strip()
+    if not message:
+        raise UsageError("commit message required", hint="dlv commit -m 'What was done'")
     # Nothing is computed here that its threads could share, and to start them takes time.
     import dlv.views.versions as view
 
@@ -70,6 +75,11 @@ def run(
     with call.progress("storing") as bar, contextlib.ExitStack() as stack:
         import dlv.versions.commit as committing
 
+        if everything:
+            committing.stage_tracked(
+                *(call.repository, open_weights, is_data_set),
+                optimizer=call.config.get("commit.optimizer"),
+            )
         events = []
         if folder is not None:
             import dlv.curves.ingest as ingest
@@ -79,7 +89,7 @@ def run(
         made = committing.commit(
             call.repository,
             committing.Request(
-                message=(message or "").strip(),
+                message=message,
                 author=call.author,
                 parameters=_parameters(given.pop("params")),
                 events=events,

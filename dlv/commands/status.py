@@ -6,7 +6,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from dlv.commands.shared.invocation import Invocation, open_weights
+from dlv.commands.shared.invocation import Invocation, is_data_set, open_weights
 from dlv.commands.shared.options import command, option
 from dlv.terminal.output import Block, Line
 from dlv.terminal.table import Column, Id, Table, Text
@@ -32,7 +32,7 @@ def run(call: Invocation, exit_code: bool) -> int | None:
     """
     import dlv.versions.status as status
 
-    found = status.status(call.repository, open_weights, _is_data_set)
+    found = status.status(call.repository, open_weights, is_data_set)
     here = call.directory.resolve()
 
     def near(path: str) -> str:
@@ -55,12 +55,6 @@ def run(call: Invocation, exit_code: bool) -> int | None:
         "status", _document(found), *_head(found), table, ids=[near(row[2]) for row in rows]
     )
     return 1 if exit_code and not found.clean else None
-
-
-def _is_data_set(path: str) -> bool:
-    import dlv.adapters.detect as detect
-
-    return detect.is_data_set(path)
 
 
 def _head(status: Status) -> list[Block]:

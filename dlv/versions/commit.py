@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,11 +24,13 @@ from dlv.metadata.versions import Version
 from dlv.objects.manifest import Manifest, Parent
 from dlv.repository.handle import Change, Repository
 from dlv.versions.draft import Draft, Request, prove, store_draft, store_files, without_collected
-from dlv.versions.working import tracked
+from dlv.versions.status import status
+from dlv.versions.working import CHANGED, MISSING, tracked
 from dlv.weights.store import MatrixStore, insert_version
 from dlv.weights.writer import PackRecord, WeightWriter
 
 if TYPE_CHECKING:
+    from dlv.adapters.checkpoint import Checkpoint
     from dlv.network.graph import Network
     from dlv.weights.writer import PackRecord
 
@@ -152,6 +154,33 @@ def _lost(before: Manifest | None, base: Version | None, made: Manifest) -> Iter
         yield f"this version has no weights, unlike {base.label}; to take it back: dlv undo"
     if before.network is not None and made.network is None:
         yield f"this version has no network, unlike {base.label}; to take it back: dlv undo"
+
+
+def stage_tracked(
+    repository: Repository,
+    opened: Callable[[str, Path], Checkpoint],
+    is_data_set: Callable[[str], bool],
+    *,
+    optimizer: str,
+) -> None:
+    """Stage what has changed of HEAD's files, and mark what is gone, as `git commit -a` does."""
+    head = repository.head
+    if head is None:
+        return
+    found = status(repository, opened, is_data_set).modified
+    changed = {entry.item.path: entry.item.role for entry in found if entry.why == CHANGED}
+    missing = [entry.item.path for entry in found if entry.why == MISSING]
+    if "weights" in changed.values():
+        # New weights take the place of all old ones: those that are still there come along.
+        for path, item in tracked(repository.manifest(head)).items():
+            if item.role == "weights" and (repository.root / path).is_file():
+                changed[path] = item.role
+    for role in sorted(set(changed.values())):
+        paths = [str(repository.root / path) for path, other in changed.items() if other == role]
+        request = adding.Request(role=None if role == "weights" else role, optimizer=optimizer)
+        adding.add(repository, repository.root, paths, request)
+    if missing:
+        adding.remove(repository, repository.root, missing)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -223,3 +224,33 @@ def test_curves_of_tensorboard(dlv: Dlv, project: Path) -> None:
     assert {(s.run, s.tag) for s in manifest.series} >= {("", "bce"), ("val", "bce")}
     missing = dlv("commit", "-m", "Second", "--tb", "nowhere")
     assert (missing.code, "there is no folder" in missing.stderr) == (4, True)
+
+
+@pytest.mark.parametrize(
+    "text", ["Smaller rate\n\nBecause it jumped.\n# not this\n", "# nothing\n"]
+)
+def test_a_message_from_the_editor(
+    dlv: Dlv, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    editor = tmp_path / "editor.sh"
+    editor.write_text(f'#!/bin/sh\nprintf {shlex.quote(text)} > "$1"\n')
+    editor.chmod(0o755)
+    monkeypatch.setenv("EDITOR", str(editor))
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    (filled / "notes.txt").write_text("notes\n")
+    dlv("add", "notes.txt")
+    result = dlv("commit", tty=True)
+    if text.startswith("#"):
+        assert (result.code, "commit message required" in result.stderr) == (2, True)
+    else:
+        message = dlv("show", "HEAD", json=True).document["version"]["message"]
+        assert message == "Smaller rate\n\nBecause it jumped."
+
+
+def test_all_that_is_tracked(dlv: Dlv, filled: Path) -> None:
+    (filled / "train.py").write_text("print('other')\n")
+    (filled / "untracked.txt").write_text("no\n")
+    result = dlv("commit", "-a", "-m", "Other script")
+    assert result.code == 0, result.stderr
+    assert result.stderr == "+0 ~1 -0 files\n"

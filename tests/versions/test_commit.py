@@ -825,3 +825,36 @@ def test_a_lost_network_is_told(tmp_path: Path) -> None:
     assert project.commit().warnings == (
         "this version has no network, unlike net@1; to take it back: dlv undo",
     )
+
+
+def stage_tracked(project: Project) -> None:
+    committing.stage_tracked(
+        *(project.repository, lambda kind, path: adding.open_weights(path, kind)),
+        lambda path: path.endswith("test.npz"),
+        optimizer="keep",
+    )
+
+
+def test_stage_what_is_tracked(project: Project) -> None:
+    for step in (1, 2):
+        project.write(f"ckpt-{step}.safetensors", {"w": np.full(3, step, "f4")})
+    project.write("package.json", '{"a": 1}')
+    project.write("config.json", '{"lr": 1}')
+    project.write("gone.txt", "gone")
+    project.add()
+    first = project.commit()
+    stage_tracked(project)
+    assert facts.staged_files(project.repository.database) == []
+    project.write("ckpt-2.safetensors", {"w": np.full(3, 7, "f4")})
+    project.write("package.json", '{"a": 2}')
+    project.write("config.json", '{"lr": 2}')
+    project.write("new.txt", "not tracked")
+    (project.root / "gone.txt").unlink()
+    stage_tracked(project)
+    second = project.commit()
+    assert str(second.files) == "+0 ~3 -1 files"
+    manifest = project.manifest(second)
+    assert [snapshot.step for snapshot in manifest.snapshots] == [1, 2]
+    roles = {entry.path: entry.role for entry in manifest.files}
+    assert roles == {"config.json": "config", "package.json": "file"}
+    assert project.manifest(first).snapshots[0].hashes == manifest.snapshots[0].hashes

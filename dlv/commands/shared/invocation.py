@@ -190,3 +190,27 @@ def open_weights(format_: str, path: Path) -> Checkpoint:
     import dlv.versions.add as adding
 
     return adding.open_weights(path, format_)
+
+
+def is_data_set(path: str) -> bool:
+    """Whether an npz holds examples rather than weights: few commands come to it."""
+    import dlv.adapters.detect as detect
+
+    return detect.is_data_set(path)
+
+
+_TEMPLATE = """
+
+# Write what this version is. Lines that begin with # are left out; without a message nothing is
+# committed.
+"""
+
+
+def commit_message(call: Invocation) -> str:
+    """Return what the user writes in $EDITOR; nothing where nobody can be asked."""
+    if call.json or call.quiet or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return ""
+    import click
+
+    text = click.edit(_TEMPLATE, extension=".txt") or ""
+    return "\n".join(line for line in text.splitlines() if not line.startswith("#")).strip()
