@@ -18,7 +18,7 @@ from dlv.errors import UsageError
     "commit",
     examples=[
         "dlv add . && dlv commit -m 'Smaller learning rate'",
-        "dlv commit -a -m 'Trained on'",
+        "dlv commit -a -m 'Trained on' --param seed=8",
         "dlv commit -m 'Evaluated again' --param seed=7 --param note='two runs'",
     ],
     exits={
