@@ -169,8 +169,11 @@ class Server(ThreadingMixIn, WSGIServer):
     def serve(self, app: App) -> None:
         """Answer with `app` until stopped, in this thread."""
         self.set_app(Shield(app, self.log))
-        self._serving.set()
-        self.serve_forever(poll_interval=0.2)
+        try:
+            self._serving.set()
+            self.serve_forever(poll_interval=0.2)
+        finally:
+            self._serving.clear()  # or `stop` would wait for ever if Ctrl-C came in between
 
     def in_background(self, app: App) -> threading.Thread:
         thread = threading.Thread(target=self.serve, args=(app,), daemon=True)

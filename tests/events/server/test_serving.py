@@ -215,3 +215,19 @@ def test_only_this_machine_is_reached(server: Server) -> None:
 )
 def test_addresses(host: str, expected: str) -> None:
     assert address(host, 6006, "t") == expected
+
+
+def test_interrupted_before_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C right after the address was printed ended nothing: `stop` waited for ever."""
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    server = Server("127.0.0.1", 0, print)
+    monkeypatch.setattr(server, "serve_forever", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        server.serve(app)
+    ending = threading.Thread(target=server.stop, daemon=True)
+    ending.start()
+    ending.join(10)
+    assert not ending.is_alive()
