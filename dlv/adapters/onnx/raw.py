@@ -389,6 +389,9 @@ _INNER = protobuf.Schema(
 )
 _BODIES = protobuf.Schema("AttributeProto", {6: "g message", 11: "graphs message*"})
 
+# What rules raise at arguments that no importer records.
+_WRONG_KINDS = (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError, ValueError)
+
 # By operation, or operation and overload where those differ in more than their arguments.
 RULES: dict[str, Rule] = {**MATH, **REDUCTIONS, **SHAPES, **LAYERS}
 
@@ -400,9 +403,9 @@ def raw(g: Graph, node: Node, inputs: Sequence[Item]) -> Item | Sequence[Item]:
             return _aten(g, node, inputs)
         if found == "onnx":
             return _verbatim(g, node, inputs)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except _WRONG_KINDS as error:
         # Whoever recorded this, it was none of dlv's importers.
-        raise UsageError(f"{what} has arguments of wrong kinds", why=str(error)) from error
+        raise UsageError(f"{what} has arguments of wrong kinds", why=str(error) or None) from error
     raise UsageError(
         f"{what} of {found or 'an unknown dialect'} cannot be written as ONNX",
         hint="replace the node by one of the vocabulary",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("onnxruntime", reason="onnxruntime runs the files here")
@@ -670,6 +670,7 @@ WORDS = ("dim", "keepdim", "dtype", "alpha", "correction", "rounding_mode", "val
     st.dictionaries(st.sampled_from(WORDS), ARGUMENTS, max_size=2),
     st.sampled_from(((2, 3), ("B", 3), (), ("B", "T", 4), (2, 4, 5, 6))),
 )
+@example("batch_norm", [{"l": []}, {"l": []}, {"n": 0}, {"l": []}, {"n": 0}], {}, (2, 3))
 def test_calls_that_nobody_recorded_end_in_a_word(
     name: str, args: list[Any], kwargs: dict[str, Any], shape: Any
 ) -> None:
