@@ -82,7 +82,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "reset": (
         "reset",
-        "Unstage files; without PATH, all of them.",
+        "Unstage files, or everything without PATH.",
         "Working directory, history, safety",
     ),
     "undo": (

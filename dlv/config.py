@@ -19,7 +19,7 @@ from dlv.errors import StorageError, UsageError, denied, nearest
 MAX_BYTES = 1 << 20
 
 
-def lines_of(path: Path) -> list[str]:
+def config_lines(path: Path) -> list[str]:
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -39,7 +39,7 @@ def lines_of(path: Path) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-def parsed(path: Path, lines: list[str]) -> dict[str, Any]:
+def toml_document(path: Path, lines: list[str]) -> dict[str, Any]:
     if all(not line.strip() or line.startswith("#") for line in lines):
         return {}
     try:
@@ -61,7 +61,7 @@ _HEADER = re.compile(r"""\s*\[\s*["']?([A-Za-z0-9-]+)["']?\s*\]\s*(?:#.*)?$""")
 _ENTRY = re.compile(r"""\s*(?:["']?([A-Za-z0-9-]+)["']?\s*\.\s*)?["']?([A-Za-z0-9-]+)["']?\s*=""")
 
 
-def find(lines: list[str], table: str, name: str) -> tuple[int | None, int | None]:
+def find_key(lines: list[str], table: str, name: str) -> tuple[int | None, int | None]:
     """Index of the key's line, and of where a new line of its table would go."""
     inside, at, end = "", None, None
     for i, text in enumerate(lines):
@@ -80,26 +80,26 @@ def find(lines: list[str], table: str, name: str) -> tuple[int | None, int | Non
     return at, end
 
 
-def line_of(lines: list[str], table: str, name: str) -> int | None:
-    at = find(lines, table, name)[0]
+def line_of_key(lines: list[str], table: str, name: str) -> int | None:
+    at = find_key(lines, table, name)[0]
     return None if at is None else at + 1
 
 
-def left(line: str) -> str:
+def key_part(line: str) -> str:
     """The key as it is written in the file, up to its value."""
     found = _ENTRY.match(line)
     return f"{found.group()} " if found else ""
 
 
-def comment(line: str) -> str:
+def trailing_comment(line: str) -> str:
     """The comment behind a value that stays, if one can be told from the value."""
     found = re.match(r"""[^#"']*=\s*(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^#"']*?)(\s*#.*)$""", line)
     return found.group(1) if found else ""
 
 
-def write(path: Path, lines: list[str], key: str, expected: object) -> None:
+def write_config(path: Path, lines: list[str], key: str, expected: object) -> None:
     """Replace the file at once, after reading the new text back."""
-    document = parsed(path, lines)
+    document = toml_document(path, lines)
     table, _, name = key.partition(".")
     if document.get(table, {}).get(name) != expected:
         raise UsageError(
@@ -135,7 +135,7 @@ class Key:
     form: str = ""
 
 
-# Without a unit 14 could be days as well as seconds; nothing is nothing in all of them.
+# 14 without a unit could mean days or seconds; 0 is the same in any unit.
 DURATION = r"\s*(?:(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])|0)\s*"
 # As `pas.layouts.schemes` reads them.
 _SCHEME = r"\s*|\s*(?:fp16|bf16|fixed:(?:[2-9]|1[0-6])|(?:uniform|random|lloyd):[1-8])\s*"
@@ -283,29 +283,29 @@ class Config:
                 hint=f"dlv config --user {key} ...",
             )
         parsed = parse(key, value)
-        lines = lines_of(path)
+        lines = config_lines(path)
         table, _, name = key.partition(".")
         line = f"{name} = {_toml(parsed)}"
-        at, end = find(lines, table, name)
+        at, end = find_key(lines, table, name)
         if at is not None:
-            lines[at] = left(lines[at]) + _toml(parsed) + comment(lines[at])
+            lines[at] = key_part(lines[at]) + _toml(parsed) + trailing_comment(lines[at])
         elif end is not None:
             lines.insert(end, line)
         else:
             lines += ["", f"[{table}]", line] if lines else [f"[{table}]", line]
-        write(path, lines, key, parsed)
-        return Setting(key, parsed, Origin(level, str(path), line_of(lines, table, name)))
+        write_config(path, lines, key, parsed)
+        return Setting(key, parsed, Origin(level, str(path), line_of_key(lines, table, name)))
 
     def unset(self, level: str, key: str) -> bool:
         """Take a key out of a file; whether it was there."""
         known(key)
         path = self._path(level)
-        lines = lines_of(path)
-        at, _ = find(lines, *key.split(".", 1))
+        lines = config_lines(path)
+        at, _ = find_key(lines, *key.split(".", 1))
         if at is None:
             return False
         del lines[at]
-        write(path, lines, key, None)
+        write_config(path, lines, key, None)
         return True
 
     def _path(self, level: str) -> Path:
@@ -318,15 +318,15 @@ class Config:
         return self.files[level]
 
     def _read_file(self, level: str, path: Path) -> None:
-        lines = lines_of(path)
-        document = parsed(path, lines)
+        lines = config_lines(path)
+        document = toml_document(path, lines)
         for table, content in document.items():
             if not isinstance(content, dict):
-                self._unknown(table, f"{path}:{line_of(lines, '', table)}")
+                self._unknown(table, f"{path}:{line_of_key(lines, '', table)}")
                 continue
             for name, value in content.items():
                 key = f"{table}.{name}"
-                origin = Origin(level, str(path), line_of(lines, table, name))
+                origin = Origin(level, str(path), line_of_key(lines, table, name))
                 if key not in KEYS:
                     self._unknown(key, str(origin))
                 elif KEYS[key].program and level == "repository":

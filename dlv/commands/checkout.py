@@ -47,9 +47,9 @@ def run(
 
     REF/STEP writes the weights of that snapshot, PATH only these files. Every hash is checked
     before a file takes its place, and on an error nothing is changed. HEAD follows when all of
-    REF goes to the project's folder: files that only the version before it has are removed then,
-    unless they were changed. With --planes the weights are approximate, in files whose names say
-    so, as w.2-planes.npz.
+    REF goes to the project's folder. Files that the previous HEAD has and REF does not are then
+    removed, unless you changed them. With --planes the weights are approximate, in files whose
+    names say so, as w.2-planes.npz.
     """
     with call.progress("writing") as bar:
         import dlv.versions.checkout as checkouts

@@ -28,7 +28,7 @@ from dlv.errors import UsageError
     },
 )
 @option("-m", "--message", aliases=["--commit_msg"], metavar="TEXT", help="What this version is.")
-@option("-a", "--all", "everything", is_flag=True, help="Stage what changed of HEAD's files first.")
+@option("-a", "--all", "everything", is_flag=True, help="Stage changed and missing files first.")
 @option("--name", aliases=["--model_name"], metavar="NAME", help="Name; else the parent's.")
 @option(
     "--parent",
@@ -62,8 +62,9 @@ def run(
 
     It is called NAME@1, NAME@2, and so on. Files and network of the parent are carried on;
     new weights take the place of the old ones. Matrices that are stored already take no room.
-    Without -m the message is written in $EDITOR.
+    Without -m, $EDITOR opens for the message.
     """
+    repository = call.repository  # before the editor opens: it may not be there
     message = commit_message(call) if message is None else message.strip()
     if not message:
         raise UsageError("commit message required", hint="dlv commit -m 'What was done'")
@@ -77,17 +78,17 @@ def run(
 
         if everything:
             committing.stage_tracked(
-                *(call.repository, open_weights, is_data_set),
+                *(repository, open_weights, is_data_set),
                 optimizer=call.config.get("commit.optimizer"),
             )
         events = []
         if folder is not None:
             import dlv.curves.ingest as ingest
 
-            opened = ingest.event_logs_of_folder(call.repository.path, Path(call.directory, folder))
+            opened = ingest.event_logs_of_folder(repository.path, Path(call.directory, folder))
             events.append(stack.enter_context(contextlib.closing(opened)))
         made = committing.commit(
-            call.repository,
+            repository,
             committing.Request(
                 message=message,
                 author=call.author,

@@ -32,8 +32,6 @@ def run(call: Invocation, directory: str | None, shared: str | None) -> None:
 
     made, new = repositories.Repository.init(Path(call.directory, directory or "."), shared=shared)
     with made:
-        import dlv.repository.handle as repositories
-
         word = "empty repository in" if new else "the repository is there already:"
         call.output.emit(
             "init",

@@ -108,7 +108,7 @@ def _graph(call: Invocation, entries: list[history.Entry]) -> Iterator[str]:
 
 
 def _line(call: Invocation, entry: history.Entry, lead: str) -> str:
-    """A version on one line, as wide as the terminal at most."""
+    """Return a version as one line that fits the terminal."""
     extra, short = _origin(call, entry), _id(call, entry.version.id)
     text = escape(entry.version.message.partition("\n")[0])
     if call.output.terminal:

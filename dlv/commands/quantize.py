@@ -1,4 +1,4 @@
-"""`dlv quantize`: versions with rounded weights."""
+"""`dlv quantize`: make versions with rounded weights."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from dlv.commands.shared.options import argument, command, option
     "scheme",
     required=True,
     metavar="SCHEME",
-    help="fp16, bf16, fixed:K, uniform:K, random:K or lloyd:K, with K bits.",
+    help="Round to fp16, bf16, or K bits: fixed:K, uniform:K, random:K, lloyd:K.",
 )
-@option("--name", metavar="NAME", help="Model to make [default: REF's and SCHEME, as lenet-fp16].")
-@option("-m", "--message", metavar="TEXT", help="What the version is [default: REF as SCHEME].")
+@option("--name", metavar="NAME", help="Name of the new model [default: as in lenet-fp16].")
+@option("-m", "--message", metavar="TEXT", help="Describe the version [default: REF as SCHEME].")
 def run(
     call: Invocation, refs: tuple[str, ...], scheme: str, name: str | None, message: str | None
 ) -> None:
     """Make smaller versions with rounded weights.
 
-    Each becomes a version of another model, whose parent is REF; REF itself and HEAD stay as they
-    are. Network, files and hyperparameters come along, metrics do not. The same twice makes
-    nothing new.
+    Each one becomes a version of a new model with REF as its parent. REF and HEAD do not change.
+    Network, files and hyperparameters are copied, metrics are not. Quantizing REF the same way
+    again makes nothing new.
     """
     import dlv.versions.quantize as quantizing
     import dlv.views.archive as view
 
-    with call.progress("round") as bar:
+    with call.progress("rounding") as bar:
         made = [
             quantizing.quantize(
                 *(call.repository, reference, scheme),

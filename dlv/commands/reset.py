@@ -14,9 +14,9 @@ from dlv.terminal.table import Column, Table
 )
 @argument("paths", nargs=-1, metavar="[PATH..]")
 def run(call: Invocation, paths: tuple[str, ...]) -> None:
-    """Unstage files; without PATH, all of them.
+    """Unstage files, or everything without PATH.
 
-    The files themselves stay as they are. Marks of dlv add --remove are taken back too.
+    The files themselves do not change. Removals marked by dlv add --remove are unmarked too.
     """
     import dlv.versions.add as adding
 

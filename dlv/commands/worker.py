@@ -18,7 +18,7 @@ def run(call: Invocation, run: str, name: str) -> None:
     import dlv.adapters.data.sets as sets
     import dlv.disk.children as children
     import dlv.metadata.trials as trials
-    import dlv.training.trainers.rows as fingerprints
+    import dlv.training.trainers.rows as trainer_rows
     import dlv.training.workers.worker as worker
 
     repository = call.repository
@@ -26,7 +26,7 @@ def run(call: Invocation, run: str, name: str) -> None:
     children.end_with_parent(partial(os.killpg, os.getpgrp(), signal.SIGKILL))
     lifeline = worker.Lifeline(worker.private(0, os.O_RDONLY))
     voice = worker.Voice(worker.private(1, os.O_WRONLY))
-    prints = fingerprints.Fingerprints(repository.cache / fingerprints.CACHE, sets.fingerprint)
+    prints = trainer_rows.Fingerprints(repository.cache / trainer_rows.CACHE, sets.fingerprint)
     rows = partial(sets.open_parts, digest=prints)
     with trials.Trials(repository.trials_path) as store:
         import dlv.events.logs.batches as batches

@@ -18,7 +18,7 @@ import numpy as np
 import dlv.curves.frozen as frozen_curves
 import dlv.curves.ingest as ingest
 import dlv.repository.revisions as revisions
-import dlv.weights.store as arrays
+import dlv.weights.store as weight_store
 from dlv.curves.restart_views import advice, under
 from dlv.curves.store import LIVE, CurveStore, curves_of
 from dlv.curves.writer import Batch, RunWriter
@@ -454,7 +454,9 @@ def write_projection(folder: Path, manifest: Manifest, store: MatrixStore, room:
         if rows * matrix.shape[1] > room.left:
             continue
         places = np.unique(np.linspace(0, matrix.shape[0] - 1, rows).astype(np.int64))
-        values = arrays.to_array(matrix.dtype, matrix.shape, store.matrix(matrix.digest))[places]
+        values = weight_store.to_array(matrix.dtype, matrix.shape, store.matrix(matrix.digest))[
+            places
+        ]
         values = values.astype(np.float32)
         if not np.isfinite(values).all():
             continue

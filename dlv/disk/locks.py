@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import threading
 import time
 from collections import Counter
@@ -21,9 +22,6 @@ from dlv.errors import Conflict
 
 if TYPE_CHECKING:
     from dlv.disk.holders import Holder
-
-
-import re
 
 SECONDS = 30.0  # to wait, if nothing else is said
 TELL_AFTER = 1.0  # seconds

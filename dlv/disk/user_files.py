@@ -205,7 +205,7 @@ class _Part:
     old: str | None = None
     there: bool = False  # whether anything stood there
     put: bool = False
-    leaves: bool = False  # nothing takes its place
+    removal: bool = False  # the file is removed, nothing takes its place
 
 
 class Batch:
@@ -266,13 +266,13 @@ class Batch:
             self._close(part)
             self._parts.remove(part)
 
-    def take_away(self, path: str) -> None:
-        """Remove a file when the others get their names, and folders that are empty then."""
+    def remove(self, path: str) -> None:
+        """Remove a file when `put` runs, and folders that become empty at the end."""
         if self._owner is None:
             self._own()  # nothing else says that the file is still wanted
         name = path.rpartition("/")[2]
         aside = f".{name[:40]}.{self._token}{os.urandom(4).hex()}0{SUFFIX}"
-        self._parts.append(_Part(path, aside, None, late=False, leaves=True))
+        self._parts.append(_Part(path, aside, None, late=False, removal=True))
 
     def _create(self, path: str, mode: int) -> _Part:
         if self._parts and self._owner is None:
@@ -337,7 +337,7 @@ class Batch:
         self.sync()
         for part in self._parts:
             with self.folder.parent(part.path) as (parent, name):
-                if part.leaves:
+                if part.removal:
                     os.rename(name, part.aside, src_dir_fd=parent, dst_dir_fd=parent)
                     part.old = part.aside
                 else:
@@ -397,7 +397,7 @@ class Batch:
         for part in self._parts:
             if part.old is not None:
                 self._remove(part.path, part.old)
-            if part.leaves and part.old is not None:
+            if part.removal and part.old is not None:
                 self._remove_empty(part.path.rpartition("/")[0])
             self._close(part)
         if self._owner is not None:
@@ -412,7 +412,7 @@ class Batch:
         stay = []
         for part in reversed(self._parts):
             if not part.put:
-                if not part.leaves:
+                if not part.removal:
                     self._remove(part.path, part.aside)
                 continue
             try:

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike
 
 import dlv.repository.revisions as revisions
 import dlv.weights.snapshots as snapshots
-import dlv.weights.store as arrays
+import dlv.weights.store as weight_store
 from dlv.dataclass import dataclass
 from dlv.dtypes import tensor_bytes
 from dlv.errors import NotFound, UsageError, nearest
@@ -120,7 +120,7 @@ class Model:
         """The numbers of a tensor or constant, exactly; whole numbers keep their dtype."""
         kept = self.aliases.get(name, name)
         kind, shape = self.shapes[kept]
-        found = arrays.to_array(kind, shape, self.store.matrix(self.hashes[kept]))
+        found = weight_store.to_array(kind, shape, self.store.matrix(self.hashes[kept]))
         return found.astype(dtype, copy=False) if found.dtype.kind == "f" else found
 
     @cached_property

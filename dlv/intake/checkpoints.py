@@ -109,7 +109,7 @@ def import_checkpoints(repository: Repository, request: Request) -> Imported:
 
 
 def _skip_examples(added: Added, request: Request) -> None:
-    """Leave out data sets that lie beside checkpoints, as `add` does; refuse one that is named."""
+    """Skip data sets found beside checkpoints; refuse one that was named."""
     named = {os.path.abspath(request.here / path) for path in request.files}
     for file in list(added.files):
         if file.format == "npz" and detect.is_data_set(file.source):

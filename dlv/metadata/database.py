@@ -33,7 +33,7 @@ def leave_connection(connection: sqlite3.Connection) -> None:
 
     Where a disk refuses to open the shared memory of a WAL for writing, SQLite (3.40 at least)
     closes the last connection by a checkpoint that finds nothing to do, and deletes the WAL with
-    all commits in it. A WAL that is left lying is recovered by whoever opens the file next.
+    all commits in it. A WAL left in place is recovered when the file is opened next.
     """
     if sys.version_info >= (3, 12):
         connection.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)

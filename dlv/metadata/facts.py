@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from dlv.canonical import dumps, timestamp
@@ -13,9 +14,6 @@ from dlv.metadata.database import Database
 
 if TYPE_CHECKING:
     from dlv.objects.fact import Fact
-
-
-from dataclasses import field
 
 
 @dataclass(frozen=True)
@@ -337,7 +335,7 @@ def drop_staged(db: Database, paths: Sequence[str]) -> None:
 
 
 def remove_staged(db: Database, files: Sequence[StagedFile]) -> None:
-    """Drop these, but not what was added again meanwhile."""
+    """Unstage these files, except those that have been staged again since."""
     db.many(
         "DELETE FROM staged WHERE path = ? AND hash = ?", [(file.path, file.hash) for file in files]
     )

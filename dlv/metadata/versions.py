@@ -224,12 +224,12 @@ _QUANTIZED = "EXISTS (SELECT 1 FROM parent WHERE derived = version.id AND parent
 
 
 def is_quantized(version: Version) -> bool:
-    """Whether it is a rounded copy of another version."""
+    """Return whether the version is a rounded copy of another one."""
     return any(kind == "scheme" for _, kind in version.parents)
 
 
 def latest(db: Database, name: str) -> Version | None:
-    """Return the newest version of a model; a rounded copy only if there is nothing else."""
+    """Return a model's newest version; rounded copies count only if there are no others."""
     return _first(
         db,
         f"WHERE version.name = ? AND state = 'live' ORDER BY {_QUANTIZED}, number DESC LIMIT 1",

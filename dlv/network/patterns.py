@@ -4,24 +4,18 @@
 
 from __future__ import annotations
 
+import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import field
+from typing import Any
 
 from dlv.dataclass import dataclass
-from dlv.network.ops.op import op_of
-from dlv.network.selector import Selector
-
-if TYPE_CHECKING:
-    from dlv.network.graph import Node
-
-
-import ast
-from dataclasses import field
-
 from dlv.errors import UsageError, nearest
 from dlv.network.fields import FieldError, label
 from dlv.network.graph import Network, Node, Port
+from dlv.network.ops.op import op_of
+from dlv.network.selector import Selector
 from dlv.network.sizes import Shape
 from dlv.network.vocabulary import OPS, attributes, complete
 

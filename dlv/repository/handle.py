@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -14,9 +15,17 @@ from typing import TYPE_CHECKING
 
 import dlv.disk.durable as durable
 import dlv.disk.locks as locks
-from dlv.canonical import dumps, hash_bytes
+from dlv.canonical import VERSION, WRITER, dumps, hash_bytes, read_json
 from dlv.disk.locks import network_disk
-from dlv.errors import Conflict, Damaged, UnsafeInput
+from dlv.errors import (
+    Conflict,
+    Damaged,
+    DlvError,
+    NewerFormat,
+    NotARepository,
+    StorageError,
+    UnsafeInput,
+)
 from dlv.metadata import facts
 from dlv.metadata.database import Database, is_outdated
 from dlv.metadata.facts import StagedFile
@@ -25,12 +34,6 @@ from dlv.repository.change_marks import Marks
 if TYPE_CHECKING:
     from dlv.objects.fact import Fact
     from dlv.objects.manifest import Manifest
-
-
-import re
-
-from dlv.canonical import VERSION, WRITER, read_json
-from dlv.errors import DlvError, NewerFormat, NotARepository, StorageError
 
 FORMAT = 1
 FOLDER, NAME = ".dlv", "format.json"
@@ -75,7 +78,7 @@ def check_format(path: Path) -> None:
     """Whether this dlv can read the repository in `path`: errors say what else it is."""
     file = path / NAME
     if not file.is_file():
-        how = "is no file any more" if file.exists() else "is lost"
+        how = "is no longer a file" if file.exists() else "is lost"
         raise Damaged(f"{file} {how}", why=f"it tells the format of {path}", hint=_MEND)
     try:
         data = read_json(file.read_bytes(), str(file))

@@ -7,10 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-import dlv.metadata.facts as staged
+import dlv.metadata.facts as facts
 from dlv.dataclass import dataclass
 from dlv.errors import Conflict, NotFound, UnsafeInput
-from dlv.metadata import facts, versions
+from dlv.metadata import versions
 from dlv.metadata.facts import Operation, StagedFile
 from dlv.repository.handle import HEAD, Change, Repository
 
@@ -235,13 +235,13 @@ def _check_tags(change: Change, target: Operation, before: set[str]) -> None:
 
 def _restage(change: Change, result: Undone) -> None:
     """Put back what a commit had consumed; what is committed again is staged no more."""
-    files = staged.staged_from_json(result.origin.consumed)
-    waiting = {file.path: file for file in staged.staged_files(change.db)}
+    files = facts.staged_from_json(result.origin.consumed)
+    waiting = {file.path: file for file in facts.staged_files(change.db)}
     if not result.again:
         free = [file for file in files if file.path not in waiting]
         there = [file for file in free if _there(file)]
         result.gone = [file.path for file in free if file not in there]
-        staged.insert_staged(change.db, there)
+        facts.insert_staged(change.db, there)
         result.staged = [file.path for file in there]
     else:
         same = [
@@ -249,7 +249,7 @@ def _restage(change: Change, result: Undone) -> None:
             for file in files
             if file.path in waiting and waiting[file.path].hash == file.hash
         ]
-        staged.drop_staged(change.db, same)
+        facts.drop_staged(change.db, same)
         result.unstaged = same
 
 

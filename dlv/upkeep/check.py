@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import dlv.disk.durable as durable
-import dlv.metadata.matrices as bounds_rows
+import dlv.metadata.matrices as matrix_rows
 import dlv.recovery.compare as comparing
 import dlv.recovery.rebuild as rebuilding
 import dlv.repository.git_files as git_files
@@ -285,7 +285,7 @@ class _Objects:
 
     def _bounds(self, *, quick: bool) -> None:
         """Records of bounds: readable, and no norm below what it is of."""
-        if not bounds_rows.stored_bounds(self.db):
+        if not matrix_rows.stored_bounds(self.db):
             return
         import dlv.archiving.bounding.checking as checking
 

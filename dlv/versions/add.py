@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import dlv.disk.durable as durable
 import dlv.disk.paths as paths
-import dlv.metadata.facts as staged
+import dlv.metadata.facts as facts
 from dlv.adapters import checkpoint, exported, registry
 from dlv.adapters.detect import step_of
 from dlv.canonical import dumps, float_of, hash_bytes
@@ -93,7 +93,7 @@ class Removed:
 def remove(repository: Repository, here: Path, paths: Sequence[str]) -> Removed:
     """Mark tracked files as removed; what was only staged is taken back."""
     names = [relative(repository.root, Path(here, name), here) for name in paths]
-    waiting = [file.path for file in staged.staged_files(repository.database)]
+    waiting = [file.path for file in facts.staged_files(repository.database)]
     tracked = tracked_paths(repository)
     marks = []
     back = [path for path in waiting for name in names if _below(path, name)]
@@ -103,17 +103,17 @@ def remove(repository: Repository, here: Path, paths: Sequence[str]) -> Removed:
         elif not any(_below(path, name) for path in waiting):
             list(removals([*tracked, *waiting], [name]))  # says what was meant
     with repository.writing(), repository.database.atomic():
-        staged.drop_staged(repository.database, back)
-        staged.insert_staged(repository.database, marks)
+        facts.drop_staged(repository.database, back)
+        facts.insert_staged(repository.database, marks)
     left = {mark.path for mark in marks}
     return Removed(marks, [path for path in dict.fromkeys(back) if path not in left])
 
 
 def unstage(repository: Repository, here: Path, paths: Sequence[str]) -> list[StagedFile]:
-    """Forget staged files and marks of removal, those at or below the paths, or all."""
+    """Unstage files and removals at or below the paths, or all of them without paths."""
     db = repository.database
     with repository.writing(), db.atomic():
-        waiting = staged.staged_files(db)
+        waiting = facts.staged_files(db)
         if paths:
             names = [relative(repository.root, Path(here, name), here) for name in paths]
             known = [file.path for file in waiting]
@@ -121,7 +121,7 @@ def unstage(repository: Repository, here: Path, paths: Sequence[str]) -> list[St
                 if not any(_below(path, name) for path in known):
                     raise NotFound(f"`{given}` is not staged", did_you_mean=nearest(name, known))
             waiting = [file for file in waiting if any(_below(file.path, name) for name in names)]
-        staged.drop_staged(db, [file.path for file in waiting])
+        facts.drop_staged(db, [file.path for file in waiting])
     return waiting
 
 
@@ -182,7 +182,7 @@ def _shape(text: str) -> tuple[int, ...]:
 
 def _put(repository: Repository, files: Sequence[StagedFile]) -> None:
     with repository.writing(), repository.database.atomic():
-        staged.insert_staged(repository.database, files)
+        facts.insert_staged(repository.database, files)
 
 
 def examine(root: Path, here: Path, given: Sequence[str], request: Request) -> Added:
@@ -277,7 +277,7 @@ def _add_found(
 
         weights = path.suffix.lower() in (*detect.CLAIMED, *WEIGHT_SUFFIXES)
         if isinstance(error, Damaged) and weights:
-            raise  # a version without some of its weights is not what anyone wants
+            raise  # a version must not lose weights silently
         added.skipped.append((relative(root, path, above), _reason(error)))
 
 
@@ -353,7 +353,7 @@ def _examine(
 
 
 def _check_inside(root: Path, path: Path) -> None:
-    """Refuse files that are not part of the project, whatever link leads to them."""
+    """Refuse files outside the project, including links that lead there."""
     real = Path(os.path.realpath(path))
     if not real.is_relative_to(os.path.realpath(root)):
         leads = "" if real == path.absolute() else f"it is a link to {real}"
@@ -365,7 +365,7 @@ def _check_inside(root: Path, path: Path) -> None:
 
 
 def _check_name_and_content(path: Path, name: str, format_: str) -> None:
-    """Refuse to take a broken file of weights or a broken network for a plain file."""
+    """Refuse to stage broken weights or a broken network as a plain file."""
     from dlv.adapters import detect
 
     claimed = detect.CLAIMED.get(path.suffix.lower())

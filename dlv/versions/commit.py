@@ -39,7 +39,7 @@ __all__ = ["Committed", "Request", "commit"]
 
 
 class FileChanges(NamedTuple):
-    """How many files a version adds to those of its parent, changes and leaves out."""
+    """Number of files that a version adds, changes and removes, compared with its parent."""
 
     added: int = 0
     changed: int = 0
@@ -147,7 +147,7 @@ def _file_changes(before: Manifest | None, made: Manifest) -> FileChanges:
 
 
 def _lost(before: Manifest | None, base: Version | None, made: Manifest) -> Iterator[str]:
-    """Warn of a version that cannot do what its parent could: mostly nobody wanted that."""
+    """Yield warnings about weights or a network that the parent has and this version lacks."""
     if before is None or base is None:
         return
     if before.snapshots and not made.snapshots:
@@ -163,7 +163,7 @@ def stage_tracked(
     *,
     optimizer: str,
 ) -> None:
-    """Stage what has changed of HEAD's files, and mark what is gone, as `git commit -a` does."""
+    """Stage HEAD's changed files and mark missing ones as removed, like `git commit -a`."""
     head = repository.head
     if head is None:
         return

@@ -5,54 +5,44 @@ Its weights are carried over from the version, or made from a seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
-
-import dlv.repository.revisions as revisions
-import dlv.versions.delivery as delivery
-import dlv.weights.snapshots as snapshots
-from dlv.adapters.checkpoint import Tensor
-from dlv.canonical import hash_bytes
-from dlv.dataclass import dataclass
-from dlv.errors import Conflict, UsageError
-from dlv.metadata import versions
-from dlv.objects.manifest import Manifest, check_name
-from dlv.repository.handle import Repository
-from dlv.repository.revisions import Reference
-from dlv.versions.delivery import CheckedOut, Request, Target
-from dlv.versions.history import lossy_note
-from dlv.versions.working import Tracked
-from dlv.weights.store import MatrixStore
-
-if TYPE_CHECKING:
-    from dlv.network.edits.instructions import Instructions
-    from dlv.network.edits.reuse import Plan
-    from dlv.network.edits.wiring import Edit
-    from dlv.network.graph import Network
-
-
-import math
-from collections.abc import Mapping
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 import dlv.network.edits.reuse as reuse
-import dlv.weights.store as arrays
+import dlv.repository.revisions as revisions
+import dlv.versions.delivery as delivery
+import dlv.weights.snapshots as snapshots
+import dlv.weights.store as weight_store
+from dlv.adapters.checkpoint import Tensor
+from dlv.canonical import hash_bytes
+from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
-from dlv.errors import Damaged, NotFound
+from dlv.errors import Conflict, Damaged, NotFound, UsageError
 from dlv.kinds import Array, Raw
+from dlv.metadata import versions
 from dlv.network.edits.axes import Run
 from dlv.network.edits.reuse import COPY, OVERLAP, Plan, Reuse
 from dlv.network.graph import Network
 from dlv.network.inference import Tensors
-from dlv.objects.manifest import FileEntry
-from dlv.weights.store import stored_network
+from dlv.objects.manifest import FileEntry, Manifest, check_name
+from dlv.repository.handle import Repository
+from dlv.repository.revisions import Reference
+from dlv.versions.delivery import CheckedOut, Request, Target
+from dlv.versions.history import lossy_note
+from dlv.versions.working import Tracked
+from dlv.weights.store import MatrixStore, stored_network
+
+if TYPE_CHECKING:
+    from dlv.network.edits.instructions import Instructions
+    from dlv.network.edits.wiring import Edit
 
 
 def derived_tensors(plan: Plan, held: Sequence[Tensor], seed: int = 0) -> list[Tensor]:
@@ -155,7 +145,7 @@ def narrowed(values: npt.NDArray[np.float64], dtype: str) -> bytes:
 def _nearest(values: npt.NDArray[np.float64], dtype: str) -> bytes:
     """Of a dtype with 256 values: the code whose value is nearest."""
     codes = np.arange(256, dtype=np.uint8)
-    known = arrays.to_array(dtype, (256,), codes.tobytes()).astype(np.float64)
+    known = weight_store.to_array(dtype, (256,), codes.tobytes()).astype(np.float64)
     order = np.argsort(known, kind="stable")
     order = order[np.isfinite(known[order])]
     table = known[order]

@@ -72,9 +72,9 @@ class Written:
 
 @dataclass
 class CheckedOut:
-    """`unchanged` files were right already. `head`: the working folder now is this version.
+    """`unchanged` files were up to date. `head`: the working folder is now this version.
 
-    Of the files that only the version before it has, `removed` are gone; `kept` ones were changed.
+    `removed` and `kept` files are those of the previous HEAD that this version does not have.
     """
 
     version: Version
@@ -200,7 +200,7 @@ def write(
             made[written.path] = written
         todo = _told(repository, todo, working, request, result, made, batch)
         if previous is not None:
-            _take_away(repository, previous, targets, working, batch, result)
+            _remove_previous(repository, previous, targets, working, batch, result)
         batch.sync()
         with operation():
             batch.put()
@@ -211,13 +211,13 @@ def write(
 
 
 def previous_version(repository: Repository, new: Version) -> Version | None:
-    """Return HEAD if its files are to make room for those of another version."""
+    """Return HEAD's version, or None if it is the new one or there is no HEAD."""
     head = repository.head
     return None if head in (None, new.id) else versions.by_id(repository.database, head or "")
 
 
 def check_staged(repository: Repository, new: Version, *, force: bool) -> list[StagedFile]:
-    """Return what is staged on another version; Conflict unless it may be unstaged."""
+    """Return the files staged on top of another version; raise Conflict unless `force`."""
     waiting = facts.staged_files(repository.database) if repository.head != new.id else []
     if waiting and not force:
         number = "1 staged file" if len(waiting) == 1 else f"{len(waiting)} staged files"
@@ -230,13 +230,13 @@ def check_staged(repository: Repository, new: Version, *, force: bool) -> list[S
 
 
 def unstage(change: Change, waiting: Sequence[StagedFile]) -> None:
-    """Unstage files together with a change, so that undoing it stages them again."""
+    """Unstage files as part of a change; undoing the change stages them again."""
     if waiting:
         facts.drop_staged(change.db, [file.path for file in waiting])
         change.consumed = waiting
 
 
-def _take_away(
+def _remove_previous(
     repository: Repository,
     previous: Version,
     targets: Sequence[Target],
@@ -244,9 +244,10 @@ def _take_away(
     batch: Batch,
     result: CheckedOut,
 ) -> None:
-    """Remove what only the previous version has; what was changed since is nowhere else and stays.
+    """Remove files of the previous version that the new one does not have.
 
-    So does everything of a version that is removed itself: its bytes may be gone soon.
+    Files that were changed are stored nowhere else, so they are kept. If the previous version is
+    itself removed, all its files are kept: gc may delete their bytes soon.
     """
     rows = versions.snapshots(repository.database, previous.key)
     gone = [row.index for row in rows if row.removed]
@@ -255,7 +256,7 @@ def _take_away(
         if path in stays or (state := working.compare(item)) == MISSING:
             continue
         if state == SAME and previous.state in ("live", "recovered"):
-            batch.take_away(path)
+            batch.remove(path)
             result.removed.append(path)
         else:
             result.kept.append(path)

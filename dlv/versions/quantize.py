@@ -1,4 +1,4 @@
-"""`quantize`: a version with rounded weights, a model of its own made from another version."""
+"""`quantize`: make a model with rounded weights from a version."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KIND = "scheme"
 
 @dataclass(frozen=True)
 class Quantized:
-    """The quantized version and what it saves. `made`: it did not exist before.
+    """The quantized version and what it saves. `made` is False if it existed before.
 
     `before`, `after`: what the weights of the source and of the child take in packs; `raw`: in
     memory. `rounded` of `matrices` matrices are no longer what they were.
@@ -62,10 +62,10 @@ def quantize(
 ) -> Quantized:
     """Make a version with the weights of another one, rounded by a scheme.
 
-    Its model is called like the source's and the scheme, `lenet-fp16`, unless a name is given, so
-    that nobody takes it for the exact one. Network, files, settings and the source's environment
-    come along; metrics do not: they were measured with the exact weights. HEAD and the source stay
-    as they are. A version that exists already is not made again.
+    The new model is named after the source and the scheme, as in `lenet-fp16`, so that it is not
+    mistaken for the exact one; `name` overrides this. Network, files, settings and environment are
+    copied. Metrics are not, because they were measured with the exact weights. HEAD and the source
+    do not change. If the same version exists, it is returned.
     """
     scheme = parse(scheme_text)
     source = _source(repository, reference)

@@ -47,8 +47,8 @@ def remove(
 ) -> Removed:
     """Hide whole versions, or with `steps` some of their snapshots.
 
-    The name of a model with several versions is refused: it would mean the latest one alone. With
-    `all_versions` it means all of them.
+    A model name that stands for several versions needs `all_versions`: on its own it would mean
+    only the latest one.
     """
     db = repository.database
     wanted = None if steps is None else parse_steps(steps)

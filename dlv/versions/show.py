@@ -9,7 +9,7 @@ import numpy as np
 
 import dlv.repository.revisions as revisions
 import dlv.weights.snapshots as inventory
-import dlv.weights.store as arrays
+import dlv.weights.store as weight_store
 from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.metadata import matrices, metrics, networks, versions
@@ -142,6 +142,6 @@ def matrix(repository: Repository, reference: Reference, name: str) -> ShownMatr
     excerpt = None
     if held.nbytes is not None:
         with np.printoptions(threshold=SHOWN_VALUES, edgeitems=SHOWN_VALUES // 2, precision=6):
-            excerpt = str(arrays.to_array(held.dtype, held.shape, raw))
+            excerpt = str(weight_store.to_array(held.dtype, held.shape, raw))
     stored = matrices.stored_of(db, [held.hash]).get(held.hash, 0.0)
     return ShownMatrix(held, links, round(stored), excerpt)

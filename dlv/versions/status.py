@@ -8,7 +8,7 @@ from dataclasses import field
 from pathlib import Path
 
 import dlv.disk.user_files as user_files
-import dlv.metadata.facts as staged
+import dlv.metadata.facts as facts
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.dataclass import dataclass
 from dlv.disk.ignore import walk
@@ -74,7 +74,7 @@ def status(
     with db.snapshot():
         head = None if repository.head is None else versions.by_id(db, repository.head)
         result = Status(head, repository.next)
-        waiting = staged.staged_files(db)
+        waiting = facts.staged_files(db)
         working = Working(repository.root, db, opened)
         gone = [] if head is None else _removed_snapshots(repository, head)
     result.staged = [StagedChange(file, _problem(file)) for file in waiting]

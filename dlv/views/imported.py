@@ -49,7 +49,11 @@ def checkpoints(output: Output, imported: Imported) -> None:
     document = {"versions": [version], "series": [], "skipped": _skipped(imported.skipped)}
     output.emit("import", document, line, ids=[imported.id])
     if count > 1:
-        step = "the one without a step" if imported.default is None else f"step {imported.default}"
+        step = (
+            "the checkpoint without a step"
+            if imported.default is None
+            else f"step {imported.default}"
+        )
         output.message(f"default checkpoint: {step}")
 
 

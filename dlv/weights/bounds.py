@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-import dlv.metadata.matrices as bounds_rows
+import dlv.metadata.matrices as matrix_rows
 from dlv.canonical import WRITER, dumps, hash_bytes, hash_of, is_hash, loads
 from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError
@@ -270,7 +270,7 @@ def record_of(
         return NoRecord("the version has no network")
     hashes = hashes_of(manifest, snapshot)
     why = "no bounds are stored; dlv archive --bounds makes them"
-    for name in bounds_rows.bounds_candidates(db, manifest.network.id, hashes.values()):
+    for name in matrix_rows.bounds_candidates(db, manifest.network.id, hashes.values()):
         try:
             record = decode(bytes(store.object(KIND, name)), f"bounds {name[:12]}")
             stale = record.stale(manifest.network.id, hashes, store.encoding)
@@ -290,16 +290,16 @@ def pinned(db: Database, store: Objects, besides: Iterable[str] = ()) -> set[str
     """
     left_out = set(besides)
     current = []
-    for name in bounds_rows.needed_bounds(db):
+    for name in matrix_rows.needed_bounds(db):
         try:
             record = decode(bytes(store.object(KIND, name)), f"bounds {name[:12]}")
-            hashes = record.hashes(bounds_rows.matrices_of_record(db, name), store.encoding)
+            hashes = record.hashes(matrix_rows.matrices_of_record(db, name), store.encoding)
             holds = record.stale(record.network, hashes, store.encoding) is None
         except DlvError:
             continue
         if holds and name not in left_out:
             current.append(name)
-    return bounds_rows.matrices_of_bounds(db, current)
+    return matrix_rows.matrices_of_bounds(db, current)
 
 
 def decode(data: bytes, noun: str = "bounds record") -> Record:

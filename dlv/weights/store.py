@@ -6,45 +6,38 @@ and back.
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+import numpy as np
+
+from dlv.adapters.checkpoint import Tensor
+from dlv.adapters.splice import swap
 from dlv.canonical import WRITER, hash_bytes, loads
 from dlv.disk.durable import path_of
-from dlv.errors import Damaged, DlvError
-from dlv.kinds import EncodingRow, Piece, Raw
+from dlv.dtypes import DTYPES, TORCH_DTYPES
+from dlv.errors import Damaged, DlvError, UsageError, require
+from dlv.kinds import Array, EncodingRow, Piece, Raw
 from dlv.metadata import networks, versions
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
 from dlv.metadata.metrics import Summary, summarise
 from dlv.objects.manifest import Manifest
 from dlv.pas.chunks import SUFFIX, ChunkSource, join_pieces, open_pack, read_chunk, read_stored
+from dlv.pas.floats import float8_numbers
 
 if TYPE_CHECKING:
     from dlv.events.formats.series import Scalars
     from dlv.network.graph import Network
     from dlv.pas.footer import Encoding
     from dlv.pas.level import Level, Unusable
-
-
-import math
-import sys
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-
-from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.splice import swap
-from dlv.dtypes import DTYPES, TORCH_DTYPES
-from dlv.errors import UsageError, require
-from dlv.kinds import Array
-from dlv.pas.floats import float8_numbers
 
 T = TypeVar("T")
 
@@ -412,7 +405,7 @@ def _tensor(name: str, value: Any) -> Tensor:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise UsageError(f"{name} is no array", why=str(error)) from error
+        raise UsageError(f"{name} is not an array", why=str(error)) from error
     if array.dtype.name == "bfloat16":  # ml_dtypes, as jax uses it
         return _made(name, "bfloat16", array.shape, array.view(np.uint16))
     dtype = DTYPES.get(array.dtype.name)

@@ -248,6 +248,15 @@ def test_a_message_from_the_editor(
         assert message == "Smaller rate\n\nBecause it jumped."
 
 
+def test_the_editor_stays_closed_without_a_repository(
+    dlv: Dlv, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDITOR", f"touch {workspace / 'ran'};")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    assert dlv("commit", tty=True).code == 3
+    assert not (workspace / "ran").exists()
+
+
 def test_all_that_is_tracked(dlv: Dlv, filled: Path) -> None:
     (filled / "train.py").write_text("print('other')\n")
     (filled / "untracked.txt").write_text("no\n")

@@ -116,7 +116,7 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 @pytest.mark.parametrize("given", [True, False])
 def test_broken_weights_are_no_plain_files(desk: Desk, name: str, given: bool) -> None:
-    """A version without its weights, of which nobody is told, is worse than an error."""
+    """An error is better than a version that silently lacks its weights."""
     desk.write("train.py", "import torch\n")
     desk.write(name, BROKEN[name])
     with pytest.raises(Damaged, match=re.escape(name)):

@@ -172,11 +172,13 @@ def say_files(call: Invocation, found: CheckedOut) -> None:
     if found.unchanged:
         call.output.message(f"{_files(len(found.unchanged))} already up to date")
     if found.removed:
-        call.output.message(f"removed {_files(len(found.removed))} of the version before")
+        call.output.message(
+            f"removed {_files(len(found.removed))} that {found.version.label} does not have"
+        )
     if found.kept:
         more = f" and {len(found.kept) - 5} more" if len(found.kept) > 5 else ""
         call.output.warn(
-            f"kept, though {found.version.label} does not have them: "
+            f"kept files that {found.version.label} does not have: "
             f"{', '.join(found.kept[:5])}{more}"
         )
 
@@ -193,7 +195,7 @@ def open_weights(format_: str, path: Path) -> Checkpoint:
 
 
 def is_data_set(path: str) -> bool:
-    """Whether an npz holds examples rather than weights: few commands come to it."""
+    """Return whether an npz file holds examples rather than weights."""
     import dlv.adapters.detect as detect
 
     return detect.is_data_set(path)
@@ -201,13 +203,13 @@ def is_data_set(path: str) -> bool:
 
 _TEMPLATE = """
 
-# Write what this version is. Lines that begin with # are left out; without a message nothing is
-# committed.
+# Describe this version. Lines that start with # are ignored, and an empty message aborts the
+# commit.
 """
 
 
 def commit_message(call: Invocation) -> str:
-    """Return what the user writes in $EDITOR; nothing where nobody can be asked."""
+    """Return the message written in $EDITOR, or an empty string without a terminal."""
     if call.json or call.quiet or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return ""
     import click

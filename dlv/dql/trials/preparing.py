@@ -257,7 +257,7 @@ class DataSets:
         names = [each.name for each in beside.iterdir()] if beside.is_dir() else []
         shown = where[: len(where) - len(PurePosixPath(where).name)]
         raise NotFound(
-            f"there is no data {where}",
+            f"no such data: {where}",
             why=f"looked in {' and '.join(dict.fromkeys(map(str, self._places)))}",
             did_you_mean=[shown + name for name in nearest(PurePosixPath(where).name, names)],
         )

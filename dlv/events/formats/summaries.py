@@ -72,7 +72,7 @@ def fields(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Fiel
     """Each field of a message.
 
     What is of a wire type that its number should not have is for the caller to pass over,
-    as are numbers that it does not know. Groups are passed over here.
+    as are numbers that it does not know. Groups are skipped.
     """
     end = len(data) if end is None else end
     while start < end:

@@ -531,7 +531,7 @@ class Reading:
         where = self.offset + offset
         self.status, self.error = "damaged", f"{why}, at byte {where}"
         if where == 0:
-            self.status, self.error = "foreign", "it is no event file"
+            self.status, self.error = "foreign", "not an event file"
             if data[:2] == b"\x1f\x8b":
                 self.error += ", it is compressed with gzip"
 

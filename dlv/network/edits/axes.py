@@ -447,7 +447,7 @@ def _plainly(before: Part, after: Part) -> list[Run] | None:
         return None
     outside = any(mark.startswith(OUTSIDE) for mark in makers(after.marks))
     if had != has and outside:
-        return None  # nobody knows what was joined in it
+        return None  # what was joined in it is unknown
     return [Run(0, 0, min(had, has))]
 
 

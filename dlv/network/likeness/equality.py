@@ -121,7 +121,7 @@ class Normal:
     def hashes(self, numbers: dict[Hashable, int]) -> dict[Port, int]:
         """For every port a number that stands for all that is computed up to there.
 
-        `numbers` is shared by the networks that are compared. Dropout is passed over.
+        `numbers` is shared by the networks that are compared. Dropout is ignored.
         """
         network = self.network
         found: dict[Port, int] = {}

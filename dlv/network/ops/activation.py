@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from dlv.dataclass import dataclass
-from dlv.kinds import Array
+from dlv.kinds import Array, Floats
 from dlv.network.fields import Kind
 from dlv.network.ops.axes import Attrs, PortAxes, named_axis
 from dlv.network.ops.op import Attribute, Elementwise, Node, NoRule, Run, Shapes
@@ -15,9 +15,6 @@ from dlv.network.sizes import Shape, axis_of
 
 if TYPE_CHECKING:
     from dlv.network.bounds.ball import Ball, BallRun, Form, Passed
-
-
-from dlv.kinds import Floats
 
 # Chebyshev fits of degree 11 and 14, as polynomials, the highest power first.
 # erf(x) / x - 1 on |x| <= 1, in 2 x^2 - 1: within 8e-18.

@@ -165,7 +165,7 @@ def source_run(node: Node) -> Run:
     source = node.source or {}
     name, args, kwargs = source.get("op"), source.get("args", []), source.get("kwargs", {})
     if not isinstance(name, str) or not isinstance(args, list) or not isinstance(kwargs, dict):
-        raise refuse(node, "its source is no call")
+        raise refuse(node, "its source is not a call")
     try:
         function, names = resolve(name)
     except DlvError as error:
@@ -274,7 +274,7 @@ Make = Callable[[Call], Any]
 def _argument(node: Node, item: Any, depth: int) -> Make:
     """What makes one argument of the call out of what came in."""
     if not isinstance(item, dict) or len(item) != 1 or depth > _MOST_DEPTH:
-        raise refuse(node, f"its source holds {str(item)[:60]}, which is no argument")
+        raise refuse(node, f"its source holds {str(item)[:60]}, which is not a valid argument")
     [(tag, value)] = item.items()
     if tag == "n" and type(value) is int and 0 <= value < len(node.inputs):
         return lambda call: call.inputs[value]
@@ -295,7 +295,7 @@ def _argument(node: Node, item: Any, depth: int) -> Make:
         word = str(value).removeprefix("torch.").removesuffix("_format")
         known = _MEMORY_FORMATS.get(word)
         return _constant(None if known is None else getattr(torch, known))
-    raise refuse(node, f"its source holds {str(item)[:60]}, which is no argument")
+    raise refuse(node, f"its source holds {str(item)[:60]}, which is not a valid argument")
 
 
 def _constant(value: Any) -> Make:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import dlv.archiving.reencode as reencode
 import dlv.disk.durable as durable
-import dlv.metadata.matrices as bounds_rows
+import dlv.metadata.matrices as matrix_rows
 import dlv.recovery.rebuild as rebuild
 import dlv.repository.revisions as revisions
 import dlv.upkeep.check as check
@@ -294,8 +294,8 @@ def test_a_base_of_what_has_bounds_is_pinned(
     bounded(repository, "conv@2", calibration=rows)
     before, base = record(repository, "conv@2"), model(repository, "conv@1").hash("fc.weight")
     with repository.change("test") as change:
-        bounds_rows.forget_bounds(change.db, [record(repository, "conv@1").hash])
-    assert base not in bounds_rows.matrices_of_record(repository.database, before.hash)
+        matrix_rows.forget_bounds(change.db, [record(repository, "conv@1").hash])
+    assert base not in matrix_rows.matrices_of_record(repository.database, before.hash)
     assert base in pinned(repository.database, MatrixStore.of(repository))
     remove(repository, ["conv@1"], "Ada", force=True)
     archived(repository)
@@ -373,8 +373,8 @@ def test_a_record_of_other_encodings_does_not_count(
     outcome = bounded(repository, "conv@1", calibration=rows)
     assert [row.changed for row in outcome.versions] == [1]
     assert isinstance(found(repository, "conv@1"), Record)
-    assert bounds_rows.stored_bounds(repository.database).count(before.hash) <= 1
-    assert len(bounds_rows.stored_bounds(repository.database)) == 2
+    assert matrix_rows.stored_bounds(repository.database).count(before.hash) <= 1
+    assert len(matrix_rows.stored_bounds(repository.database)) == 2
     assert sound(repository)
 
 
@@ -443,7 +443,7 @@ def test_interrupted(
 def doctored(repository: Repository, change: Callable[[Record], Record]) -> check.Report:
     """The report about a record of conv@1 that was changed, and is found."""
     old = record(repository, "conv@1")
-    made, told = change(old), bounds_rows.matrices_of_record(repository.database, old.hash)
+    made, told = change(old), matrix_rows.matrices_of_record(repository.database, old.hash)
     with repository.writing(), View(MatrixStore.of(repository)) as view:
         matrices = made.hashes(told, view.encoding).values()
         write_bounds(repository, view, made, list(matrices), [old.hash], "Ada", "doctored")
