@@ -8,13 +8,13 @@ from dataclasses import replace
 from operator import gt
 
 import dlv.repository.revisions as revisions
-from dlv.canonical import NON_FINITE, float_of
 from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.events.formats.series import ADVICE, Scalars
 from dlv.events.provider.downsample import extremes
-from dlv.metadata import facts, metrics
+from dlv.metadata import metrics
 from dlv.metadata.database import Database
+from dlv.metadata.evaluations import saved_evaluations
 from dlv.metadata.metrics import Summary, summarise
 from dlv.metadata.versions import Version
 from dlv.repository.handle import Repository
@@ -111,17 +111,17 @@ def curves(
 
 def evaluations(db: Database, version: Version) -> list[Scalars]:
     """What evaluations found, as series: a point for each step that was tested on a data set."""
-    found: dict[tuple[str, str], dict[int, float]] = {}
-    for data in facts.evaluations(db, version.id):
-        told = data.get("data")
-        where = str(told["name"]) if isinstance(told, dict) and "name" in told else "evaluation"
-        for name, value in data["metrics"].items():
-            if isinstance(value, (int, float)) or value in NON_FINITE:
-                # The newest of a step counts.
-                found.setdefault((where, name), {})[data["step"] or 0] = float_of(value)
+    found: dict[str, dict[int, float]] = {}
+    for saved in saved_evaluations(db, version.id):
+        for name, value in saved.values():
+            # The newest of a step counts.
+            found.setdefault(name, {})[saved.step or 0] = value
     return [
-        Scalars(*key, sorted(points), [0.0] * len(points), [points[at] for at in sorted(points)])
-        for key, points in sorted(found.items())
+        Scalars(
+            *(*name.partition("/")[::2], sorted(points), [0.0] * len(points)),
+            [points[at] for at in sorted(points)],
+        )
+        for name, points in sorted(found.items())
     ]
 
 

@@ -56,28 +56,6 @@ def steps_of(db: Database, digest: str) -> list[int | None]:
     return [] if data is None else json.loads(data).get("steps") or []
 
 
-def evaluations(db: Database, version: str) -> list[dict[str, Any]]:
-    """The data of all that stand, oldest first."""
-    return [data for _, data in dated_evaluations(db, version)]
-
-
-def dated_evaluations(db: Database, version: str) -> list[tuple[str, dict[str, Any]]]:
-    """The same, with the time of each."""
-    rows = db.rows(
-        "SELECT hash, created, data FROM fact WHERE kind = 'evaluation' AND subject = ?"
-        " ORDER BY created, hash",
-        (version,),
-    )
-    return [(at, json.loads(data)) for digest, at, data in rows if not is_undone(db, digest)]
-
-
-def evaluated(db: Database) -> set[str]:
-    """The versions that an evaluation was saved of, whether it stands or not."""
-    return {
-        row[0] for row in db.rows("SELECT DISTINCT subject FROM fact WHERE kind = 'evaluation'")
-    }
-
-
 def is_undone(db: Database, digest: str) -> bool:
     """Whether some undo of it stands; an undo that was itself undone does not."""
     pending, standing = [digest], [digest]

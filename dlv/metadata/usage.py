@@ -13,6 +13,7 @@ from typing import Any
 
 from dlv.dataclass import dataclass
 from dlv.metadata.database import Database
+from dlv.metadata.evaluations import saved_evaluations
 
 
 @dataclass(frozen=True)
@@ -365,8 +366,7 @@ class KnownNames:
 
     @cached_property
     def _evaluated(self) -> set[str]:
-        rows = self.database.rows("SELECT data FROM fact WHERE kind = 'evaluation'")
-        return {name for row in rows for name in json.loads(row[0]).get("metrics", ())}
+        return {name for saved in saved_evaluations(self.database) for name, _ in saved.values()}
 
     def has_layer(self, name: str) -> bool:
         """Whether a layer of some network has that name or alias."""

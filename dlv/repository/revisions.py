@@ -9,11 +9,12 @@ import math
 import re
 from dataclasses import field
 
+import dlv.metadata.evaluations as evaluations
 import dlv.objects.manifest as manifest_format
-from dlv.canonical import NON_FINITE, float_of, is_hash
+from dlv.canonical import is_hash
 from dlv.dataclass import dataclass
 from dlv.errors import Conflict, NotFound, UsageError, nearest
-from dlv.metadata import facts, metrics, versions
+from dlv.metadata import facts, versions
 from dlv.metadata.database import Database
 from dlv.metadata.versions import SnapshotRow, Version
 from dlv.repository.handle import Change, Repository
@@ -202,64 +203,39 @@ def direction_of(metric: str) -> str | None:
     return "max" if words & _MAXIMISED else None
 
 
-def _best(db: Database, name: str, metric: str, given: str | None) -> Version:
-    direction = given or direction_of(metric)
-    if direction is None and _has(db, name, metric):
-        raise UsageError(
-            f"is a high `{metric}` good or bad?",
-            why="its name does not say",
-            hint=f"{name}@best:{metric}:max or {name}@best:{metric}:min",
-        )
-    best: tuple[float, Version] | None = None
-    known: set[str] = set()
+def _best(db: Database, name: str, given_metric: str, given: str | None) -> Version:
     line = versions.of_name(db, name)
-    for candidate in [v for v in line if not versions.is_quantized(v)] or line:
-        values = evaluated(db, candidate)
-        known.update(values)
-        if metric in values:
-            found = [values[metric]]
-        else:
-            summaries = metrics.of_version(db, candidate.key)
-            known.update(summary.name for summary in summaries)
-            found = [s.last for s in summaries if metric in (s.name, s.tag) and s.last is not None]
-        for number in found:
-            value = -number if direction == "max" else number
-            # Oldest first, so that of equal ones the older stays.
-            if not math.isnan(value) and (best is None or value < best[0]):
-                best = value, candidate
-    if best is None and _has(db, name, metric):
-        raise NotFound(
-            f"no version of `{name}` has a number as `{metric}`",
-            why="where it was measured it is NaN",
-            hint=f"dlv metrics {name}",
+    line = [version for version in line if not versions.is_quantized(version)] or line
+    values = evaluations.last_values(db, line)
+    try:
+        metric = evaluations.metric_named(
+            given_metric, {m for found in values.values() for m in found}
         )
+    except NotFound as error:
+        raise NotFound(
+            f"no version of `{name}` has the metric `{given_metric}`",
+            did_you_mean=[f"{name}@best:{near}" for near in error.did_you_mean],
+            hint=f"dlv metrics {name}",
+        ) from None
+    direction = given or direction_of(metric)
+    if direction is None:
+        raise cannot_rank(metric, f"{name}@best:{metric}:max", f"{name}@best:{metric}:min")
+    best: tuple[float, Version] | None = None
+    for candidate in line:
+        number = values[candidate.key].get(metric, math.nan)
+        value = -number if direction == "max" else number
+        # Oldest first, so that of equal ones the older stays.
+        if not math.isnan(value) and (best is None or value < best[0]):
+            best = value, candidate
     if best is None:
-        raise NotFound(
-            f"no version of `{name}` has the metric `{metric}`",
-            did_you_mean=[f"{name}@best:{near}" for near in nearest(metric, known)],
-            hint=f"dlv metrics {name}",
-        )
+        raise NotFound(f"`{metric}` is NaN in all versions of `{name}`", hint=f"dlv metrics {name}")
     return best[1]
 
 
-def _has(db: Database, name: str, metric: str) -> bool:
-    return any(
-        metric in evaluated(db, candidate)
-        or any(metric in (s.name, s.tag) for s in metrics.of_version(db, candidate.key))
-        for candidate in versions.of_name(db, name)
+def cannot_rank(metric: str, for_max: str, for_min: str) -> UsageError:
+    return UsageError(
+        f"cannot rank by `{metric}`: is higher or lower better?", hint=f"use {for_max} or {for_min}"
     )
-
-
-def evaluated(db: Database, version: Version) -> dict[str, float]:
-    """Each metric as the newest evaluation of the version's own weights gave it."""
-    own = next((row.step for row in versions.snapshots(db, version.key) if row.own), None)
-    found: dict[str, float] = {}
-    for data in facts.evaluations(db, version.id):
-        if data["step"] in (None, own):
-            for name, value in data["metrics"].items():
-                if isinstance(value, (int, float)) or value in NON_FINITE:
-                    found[name] = float_of(value)
-    return found
 
 
 def _walk(db: Database, text: str, start: Version, sign: str, count: int) -> Version:

@@ -7,12 +7,13 @@ not depend on how often another one is committed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import dlv.repository.revisions as revisions
 from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError
-from dlv.metadata import metrics, usage, versions
+from dlv.metadata import evaluations, usage, versions
 from dlv.metadata.database import Database
 from dlv.metadata.versions import Version
 
@@ -59,10 +60,8 @@ def best(text: str) -> Best:
         )
     direction = direction or revisions.direction_of(rest)
     if direction is None:
-        raise UsageError(
-            f"is a high `{rest}` good or bad?",
-            why="its name does not say",
-            hint=f"--keep-best {rest}:max:{number} or {rest}:min:{number}",
+        raise revisions.cannot_rank(
+            rest, f"--keep-best {rest}:max:{number}", f"--keep-best {rest}:min:{number}"
         )
     return Best(rest, int(number), direction)
 
@@ -71,16 +70,33 @@ def choose(db: Database, policy: Policy, head: str | None) -> list[Choice]:
     """What the policy would hide, oldest first, and what of that stays nevertheless."""
     if not policy:
         return []
+    everything = versions.all_versions(db)
+    values = evaluations.last_values(db, everything) if policy.best else {}
+    known = {name for found in values.values() for name in found}
+    policy = replace(policy, best=tuple(_with_metric(wanted, known) for wanted in policy.best))
     outside: list[Version] = []
     for name in versions.names(db):
         of_name = [version for version in versions.of_name(db, name) if version.state == "live"]
-        kept = _kept(db, of_name, policy)
+        kept = _kept(values, of_name, policy)
         outside += [] if kept is None else [v for v in of_name if v.key not in kept]
-    _check_metrics(db, policy)
     return _spare(db, outside, head)
 
 
-def _kept(db: Database, of_name: list[Version], policy: Policy) -> set[int] | None:
+def _with_metric(wanted: Best, known: set[str]) -> Best:
+    """Take the metric's full name; one that nothing has was mistyped and must not hide all."""
+    try:
+        return replace(wanted, metric=evaluations.metric_named(wanted.metric, known))
+    except NotFound as error:
+        raise NotFound(
+            f"no version has the metric `{wanted.metric}`, so nothing would be kept",
+            did_you_mean=error.did_you_mean,
+            hint="to list the metrics: dlv metrics",
+        ) from None
+
+
+def _kept(
+    values: Mapping[int, Mapping[str, float]], of_name: list[Version], policy: Policy
+) -> set[int] | None:
     """None: no version of the name has the metric, so that it says nothing of them."""
     kept = set()
     if policy.last is not None:
@@ -89,38 +105,12 @@ def _kept(db: Database, of_name: list[Version], policy: Policy) -> set[int] | No
     for wanted in policy.best:
         ranked = []
         for version in of_name:
-            value = _value(db, version, wanted)
-            if value is not None:
-                ranked.append((value, -version.key))
+            value = values[version.key].get(wanted.metric, math.nan)
+            if not math.isnan(value):
+                ranked.append((-value if wanted.direction == "max" else value, -version.key))
         silent &= not ranked
         kept |= {-key for _, key in sorted(ranked)[: wanted.count]}
     return None if silent else kept
-
-
-def _value(db: Database, version: Version, wanted: Best) -> float | None:
-    """The lower the better; None: the version has no such metric."""
-    evaluated = revisions.evaluated(db, version)
-    if wanted.metric in evaluated:
-        found = [evaluated[wanted.metric]]
-    else:
-        found = [
-            summary.last
-            for summary in metrics.of_version(db, version.key)
-            if wanted.metric in (summary.name, summary.tag) and summary.last is not None
-        ]
-    known = [-value if wanted.direction == "max" else value for value in found]
-    return min((value for value in known if not math.isnan(value)), default=None)
-
-
-def _check_metrics(db: Database, policy: Policy) -> None:
-    """A metric that nothing has was mistyped: it must not hide everything."""
-    for wanted in policy.best:
-        if all(_value(db, version, wanted) is None for version in versions.all_versions(db)):
-            raise NotFound(
-                f"no version has the metric `{wanted.metric}`",
-                why="it would keep nothing",
-                hint="dlv metrics lists those there are",
-            )
 
 
 def _spare(db: Database, outside: list[Version], head: str | None) -> list[Choice]:

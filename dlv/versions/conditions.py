@@ -11,6 +11,7 @@ from typing import Any
 from dlv.canonical import NON_FINITE
 from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError, nearest
+from dlv.metadata.evaluations import metric_named
 from dlv.metadata.metrics import Summary
 
 _WORD = r"\"[^\"]*\"|'[^']*'"
@@ -151,6 +152,8 @@ def find(text: str, metrics: Collection[str], parameters: Collection[str]) -> Ke
         )
     known = sorted({*metrics, *parameters})
     last_parts = [name for name in known if name.endswith((f".{text}", f"/{text}"))]
+    if any(part in metrics for part in last_parts):
+        return Key(metric_named(text, metrics), "last")
     raise NotFound(
         f"no version has a metric or hyperparameter `{text}`",
         why=_listed(known),

@@ -12,8 +12,9 @@ from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError, UsageError
 from dlv.events.formats import series as frozen_series
 from dlv.events.formats.summaries import PLUGIN
-from dlv.metadata import facts, matrices, metrics, usage, versions
+from dlv.metadata import evaluations, matrices, metrics, usage, versions
 from dlv.metadata.database import Database
+from dlv.metadata.evaluations import Saved
 from dlv.metadata.metrics import Summary as Metric
 from dlv.metadata.versions import SnapshotRow, Version
 from dlv.network import summary
@@ -89,7 +90,7 @@ class Description:
     snapshots: list[SnapshotLine]
     storage: Storage
     notes: tuple[str, ...]
-    evaluations: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    evaluations: list[Saved] = field(default_factory=list)
     logged: list[Logged] = field(default_factory=list)
     curves: dict[str, Sequence[float]] = field(default_factory=dict)
     statistics: dict[str, Statistics | None] = field(default_factory=dict)
@@ -169,7 +170,7 @@ def describe(
         snapshots=lines,
         storage=_storage(db, rows, lines, manifest, stored),
         notes=found.notes,
-        evaluations=facts.dated_evaluations(db, version.id)[::-1],
+        evaluations=evaluations.saved_evaluations(db, version.id)[::-1],
     )
     result.logged = _logged(store, manifest, {(m.run, m.tag) for m in result.metrics})
     if curves:

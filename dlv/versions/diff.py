@@ -18,7 +18,7 @@ import dlv.weights.statistics as weight_statistics
 from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import NotFound, UsageError, nearest
-from dlv.metadata import metrics
+from dlv.metadata import evaluations
 from dlv.metadata.metrics import Summary as Metric
 from dlv.metadata.versions import Version
 from dlv.network.graph import Network
@@ -295,7 +295,7 @@ def _rows(values: Sequence[dict[str, Any]]) -> list[Row]:
 
 
 def _metrics(repository: Repository, side: Side) -> dict[str, Any]:
-    return {item.name: item for item in metrics.of_version(repository.database, side.version.key)}
+    return {item.name: item for item in evaluations.metrics_of(repository.database, side.version)}
 
 
 def _files(repository: Repository, sides: Sequence[Side]) -> list[Row]:

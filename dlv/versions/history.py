@@ -8,7 +8,7 @@ import heapq
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any
 
 import dlv.repository.revisions as revisions
@@ -16,7 +16,7 @@ import dlv.versions.conditions as conditions
 from dlv.canonical import timestamp
 from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError, nearest
-from dlv.metadata import facts, metrics, versions
+from dlv.metadata import evaluations, metrics, versions
 from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary
 from dlv.metadata.versions import Version
@@ -92,8 +92,7 @@ def list_versions(repository: Repository, wanted: Filter) -> Listing:
         everything = versions.all_versions(db, (*SHOWN, *HIDDEN))
         head = repository.head
         figures, parameters = metrics.all_of(db), metrics.hyperparameters(db)
-        tested = facts.evaluated(db)
-        results = {v.id: revisions.evaluated(db, v) for v in everything if v.id in tested}
+        results = evaluations.results(db)
     labels = {version.id: version.label for version in everything}
     entries = [
         Entry(
@@ -127,12 +126,9 @@ def list_versions(repository: Repository, wanted: Filter) -> Listing:
 
 
 def _with_results(summaries: Iterable[Summary], results: Mapping[str, float]) -> dict[str, Summary]:
-    """Metrics by name; the newest evaluation counts for more than how training ended."""
-    found = {summary.name: summary for summary in summaries}
-    for name, value in results.items():
-        known = found.get(name) or Summary("", name, "", 1, None, value, value, None, value)
-        found[name] = replace(known, last=value)
-    return found
+    """Return metrics by name: logged ones, and those of evaluations as DATA/METRIC."""
+    every = [*summaries, *evaluations.as_summaries(results)]
+    return {summary.name: summary for summary in every}
 
 
 def _parents(version: Version, labels: Mapping[str, str]) -> tuple[Parent, ...]:

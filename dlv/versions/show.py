@@ -12,7 +12,7 @@ import dlv.weights.snapshots as inventory
 import dlv.weights.store as weight_store
 from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError, nearest
-from dlv.metadata import matrices, metrics, networks, versions
+from dlv.metadata import evaluations, matrices, networks, versions
 from dlv.metadata.metrics import Summary
 from dlv.metadata.versions import SnapshotRow, Version
 from dlv.objects.manifest import FileEntry, Manifest
@@ -58,7 +58,7 @@ def show(repository: Repository, reference: Reference) -> Shown:
         rows = versions.snapshots(db, version.key)
         figures = None if version.network is None else networks.find(db, version.network)
         network = None if figures is None else networks.figures(db, figures)
-        summaries = metrics.of_version(db, version.key)
+        summaries = evaluations.metrics_of(db, version)
         parents = list(parents_of(db, version))
         head = repository.head == version.id
     manifest = repository.manifest(version.id)

@@ -15,7 +15,7 @@ from dlv.config import Config, check
 from dlv.errors import NotFound, nearest
 from dlv.events.formats.series import Scalars
 from dlv.kinds import Array, Raw
-from dlv.metadata import metrics, versions
+from dlv.metadata import evaluations, metrics, versions
 from dlv.network.graph import Network
 from dlv.objects.manifest import Manifest, Snapshot
 from dlv.repository.git_files import FileStore
@@ -280,7 +280,7 @@ class Version:
     @property
     def metrics(self) -> dict[str, metrics.Summary]:
         """Last, least and greatest value of each series."""
-        rows = metrics.of_version(self.repository.database, self.row.key)
+        rows = evaluations.metrics_of(self.repository.database, self.row)
         return {row.name: row for row in rows}
 
     def series(self, name: str, restarts: str = "marked") -> Scalars:

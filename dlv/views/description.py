@@ -256,13 +256,13 @@ def _logged(description: Description) -> list[Block]:
 
 def _evaluations(description: Description) -> Table:
     rows: list[list[Cell]] = []
-    for created, told in description.evaluations:
-        data, figures = told.get("data"), told["metrics"].items()
+    for saved in description.evaluations:
+        told, figures = saved.data, saved.data["metrics"].items()
         rows.append(
             [
-                Time(created),
-                told["step"],
-                data.get("name") if isinstance(data, dict) else None,
+                Time(saved.created),
+                saved.step,
+                saved.data_set,
                 told.get("rows"),
                 Items([f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in figures]),
                 told.get("mode"),
@@ -515,7 +515,10 @@ def version_document(description: Description) -> dict[str, Any]:
             {"name": item.name, "kind": item.plugin, "points": item.points}
             for item in description.logged
         ],
-        "evaluations": [{"created": at, **told} for at, told in description.evaluations],
+        "evaluations": [
+            {"created": saved.created, "data_set": saved.data_set, **saved.data}
+            for saved in description.evaluations
+        ],
         "snapshots": [asdict(line) for line in description.snapshots],
         "matrices": [_matrix_record(description, matrix) for matrix in description.matrices],
         "files": [

@@ -233,7 +233,7 @@ class TestSaved:
         dlv("eval", "lenet@1", "lenet@2", "test.npz")
         results = dlv("eval", "lenet@1", "lenet@2", "test.npz", json=True).document["results"]
         best = min(results, key=lambda each: each["metrics"]["loss"])
-        assert dlv("show", "lenet@best:loss", "-q").stdout.strip() == best["id"]
+        assert dlv("show", "lenet@best:test/loss", "-q").stdout.strip() == best["id"]
 
     def test_undo(self, dlv: Dlv, data: Path) -> None:
         dlv("eval", "lenet@1", "test.npz")

@@ -143,7 +143,7 @@ class Version:
         if which == "n":
             return len(points)
         if which == "last":
-            return points[-1][1] if result is None else result
+            return points[-1][1]
         if which == "last_step":
             return points[-1][0]
         if not numbers:

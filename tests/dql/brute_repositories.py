@@ -123,7 +123,9 @@ def make(seed: int, folder: Path | None = None, size: int | None = None) -> Made
         results = {}
         if lot.random() < 0.25:
             metric = lot.choice(("accuracy", "f1"))
-            results[metric] = lot.choice((lot.randint(0, 64) / 64, math.nan, math.inf, 1.0))
+            results[f"test/{metric}"] = lot.choice(
+                (lot.randint(0, 64) / 64, math.nan, math.inf, 1.0)
+            )
         version = Version(
             id="",
             name=name,
@@ -184,7 +186,11 @@ def _written(
     db.execute("UPDATE version SET state = ? WHERE id = ?", (version.state, key))
     db.many("INSERT INTO tag VALUES (?, ?)", [(tag, key) for tag in version.tags])
     if version.results:
-        data = {"step": None, "metrics": {k: number(v) for k, v in version.results.items()}}
+        data = {
+            "step": None,
+            "data": {"name": "tests/test.npz"},
+            "metrics": {k.removeprefix("test/"): number(v) for k, v in version.results.items()},
+        }
         fact = Fact("evaluation", version.id, version.author, timestamp(), data)
         db.execute(
             "INSERT INTO fact(hash, kind, subject, created, data) VALUES (?,?,?,?,?)",

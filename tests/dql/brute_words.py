@@ -90,7 +90,7 @@ class Words:
         return quoted(self.one((*TAGS, "none")))
 
     def metric(self) -> str:
-        return quoted(self.one(METRICS))
+        return quoted(self.one((*METRICS, "test/accuracy")))
 
     # Networks
 

@@ -64,7 +64,7 @@ def test_hyperparameters(db: Database) -> None:
 
 def test_series_and_what_evaluations_gave(db: Database) -> None:
     known = fill(db)
-    assert known.series == ["a/b/val/acc", "f1", "loss"]
+    assert known.series == ["a/b/val/acc", "evaluation/f1", "loss"]
     for name in known.series:
         assert known.has_series(name)
     for name in ("val/acc", "b/val/acc", "Loss", "los"):

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dlv.metadata.evaluations as evaluations
 import dlv.repository.revisions as revisions
 from dlv.canonical import hash_bytes
 from dlv.errors import DlvError, NotFound, UsageError
@@ -72,7 +73,8 @@ class Shelf:
         return fact
 
     def evaluate(self, version: str, step: int | None = None, **metrics: Any) -> Fact:
-        return self.fact("evaluation", version, step=step, metrics=metrics)
+        data = {"name": "test.npz", "fingerprint": "abc"}
+        return self.fact("evaluation", version, step=step, data=data, metrics=metrics)
 
     def __getitem__(self, text: str) -> str:
         return revisions.resolve(self.db, text).version.id
@@ -336,7 +338,7 @@ def test_best(shelf: Shelf) -> None:
     assert shelf["a@best:accuracy:min"] == ids[4]
     assert shelf["a@best:lr:min"] == ids[2]
     error = shelf.error("a@best:lr")
-    assert (error.exit_code, error.hint) == (2, "a@best:lr:max or a@best:lr:min")
+    assert (error.exit_code, error.hint) == (2, "use a@best:lr:max or a@best:lr:min")
     assert shelf.error("c@best:loss").exit_code == 4
     error = shelf.error("a@best:l")  # before anybody is asked what is better, it has to be there
     assert (error.exit_code, error.did_you_mean) == (4, ["a@best:lr"])
@@ -351,7 +353,8 @@ def test_best_of_runs_and_with_more_behind(shelf: Shelf) -> None:
     second: dict[str, Any] = {"val/acc": [0.6], "train/acc": [0.7]}
     one = shelf.add("a", steps=(5,), **first)
     two = shelf.add("a", one, steps=(5,), **second)
-    assert shelf["a@best:acc"] == one
+    error = shelf.error("a@best:acc")  # two metrics are not compared with each other
+    assert (error.exit_code, error.message) == (2, "`acc` is ambiguous: train/acc, val/acc")
     assert shelf["a@best:val/acc"] == two
     assert shelf["a@best:val/acc~1"] == one
     found = revisions.resolve(shelf.db, "a@best:val/acc/5:train.py")
@@ -361,27 +364,47 @@ def test_best_of_runs_and_with_more_behind(shelf: Shelf) -> None:
     assert revisions.resolve(shelf.db, "a@best:val/acc:max:f.py").file == "f.py"
 
 
-def test_an_evaluation_says_more_than_a_series(shelf: Shelf) -> None:
+def test_evaluations_have_metrics_of_their_own(shelf: Shelf) -> None:
     one = shelf.add("a", accuracy=[0.9], steps=(1, 2))
     two = shelf.add("a", accuracy=[0.5])
     three = shelf.add("a")
-    assert shelf["a@best:accuracy"] == one
     shelf.evaluate(two, accuracy=0.95)
-    assert shelf["a@best:accuracy"] == two
+    assert shelf["a@best:accuracy"] == one  # the logged one alone
+    assert shelf["a@best:test/accuracy"] == two
+    shelf.evaluate(one, accuracy=0.7)
     shelf.evaluate(two, accuracy=0.4)  # the newest counts
-    assert shelf["a@best:accuracy"] == one
+    assert shelf["a@best:test/accuracy"] == one
     last = shelf.evaluate(three, accuracy=1)
-    assert shelf["a@best:accuracy"] == three
+    assert shelf["a@best:test/accuracy"] == three
     shelf.evaluate(three, loss=0.1)  # says nothing about accuracy
-    assert shelf["a@best:accuracy"] == three
+    assert shelf["a@best:test/accuracy"] == three
+    assert shelf["a@best:loss"] == three  # nothing else has that name
     shelf.fact("undo", last.hash)
-    assert shelf["a@best:accuracy"] == one
+    assert shelf["a@best:test/accuracy"] == one
     shelf.evaluate(one, accuracy="NaN")
-    assert shelf["a@best:accuracy"] == two
-    shelf.evaluate(one, step=1, accuracy=0.99)  # of another snapshot than its own weights
-    assert shelf["a@best:accuracy"] == two
+    assert shelf["a@best:test/accuracy"] == two
+    shelf.evaluate(one, step=1, accuracy=0.99)  # not the default checkpoint
+    assert shelf["a@best:test/accuracy"] == two
     shelf.evaluate(one, step=2, accuracy=0.99)
-    assert shelf["a@best:accuracy"] == one
+    assert shelf["a@best:test/accuracy"] == one
+
+
+def test_one_data_set_has_one_name(shelf: Shelf) -> None:
+    """However it was given; another of that name, or a run in the logs, makes it longer."""
+    one = shelf.add("a", **{"val/acc": [0.5]})
+    for name, fingerprint in [
+        ("sets/test.npz", "abcdef"),
+        ("a@1:test.npz", "abcdef"),
+        ("python:sets:images", "123456"),
+        ("/other/test.npz", "fedcba"),
+        ("/other/test.csv", "fedc11"),
+        ("photos", "777777"),
+        ("val.npz", "888888"),
+    ]:
+        data = {"name": name, "fingerprint": fingerprint}
+        shelf.fact("evaluation", one, step=None, data=data, metrics={"acc": 0.5})
+    names = [saved.data_set for saved in evaluations.saved_evaluations(shelf.db)]
+    assert names == ["test", "test", "images", "test-fedc", "test-fedc11", "photos", "val-8888"]
 
 
 @pytest.fixture(scope="module")

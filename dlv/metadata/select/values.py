@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from dlv.canonical import NON_FINITE, float_of
-from dlv.metadata import facts
+from dlv.metadata import evaluations
 from dlv.metadata.database import Database
 from dlv.metadata.schemas import NAN, is_nan, known_number, stored_number
 from dlv.metadata.select import nodes as select_nodes
@@ -137,12 +136,13 @@ def figure(s: Statement, range_: Range, name: str, wanted: str) -> str:
     assert wanted in _FIGURES
     if range_.ground == "derived_":
         return "NULL"
-    found = f"(SELECT {wanted} FROM metric WHERE {_rows(s, range_, name)})"
+    # Without the plus, the column's affinity would make the string "1" equal to 1.0.
+    found = f"(SELECT +{wanted} FROM metric WHERE {_rows(s, range_, name)})"
     if (table := evaluated(s, name)) is not None:
         at = f"{table} WHERE version_id = {range_.alias}.id"
         found = (
             f"CASE WHEN EXISTS (SELECT 1 FROM {at})"
-            f" THEN (SELECT {wanted} FROM {at}) ELSE {found} END"
+            f" THEN (SELECT +{wanted} FROM {at}) ELSE {found} END"
         )
     return found
 
@@ -162,7 +162,7 @@ def _rows(s: Statement, range_: Range, name: str) -> str:
 def evaluated(s: Statement, name: str) -> str | None:
     """A table of the figures of versions that were evaluated, if any was as to this metric."""
     if "evaluations" not in s.cache:
-        s.cache["evaluations"] = evaluations(s.db)
+        s.cache["evaluations"] = _evaluations(s.db)
     found = {
         version: values[name]
         for version, values in s.cache["evaluations"].items()
@@ -172,44 +172,19 @@ def evaluated(s: Statement, name: str) -> str | None:
         return None
     key = "evaluated", name
     if key not in s.cache:
-        rows = [_merged(s, version, name, value) for version, value in found.items()]
-        s.cache[key] = s.made(
-            "evaluated", f"version_id INTEGER PRIMARY KEY, {_COLUMNS}", [row for row in rows if row]
-        )
+        rows = [
+            (version, *[stored_number(value)] * 3, None, None, None, 1)
+            for version, value in found.items()
+        ]
+        s.cache[key] = s.made("evaluated", f"version_id INTEGER PRIMARY KEY, {_COLUMNS}", rows)
     return str(s.cache[key])
 
 
-def _merged(s: Statement, version: int, name: str, value: float) -> tuple[Any, ...]:
-    """The newest evaluation counts for more than how training ended."""
-    last = stored_number(value)
-    pairs = known_series(s, name)
-    for run, tag in sorted(pairs, reverse=True):
-        row = s.db.row(
-            f"SELECT {_COLUMNS} FROM metric WHERE version_id = ? AND tag = ? AND run = ?",
-            (version, tag, run),
-        )
-        if row is not None:
-            return version, last, *row[1:]
-    return version, last, last, last, None, None, None, 1
-
-
-def evaluations(db: Database) -> dict[int, dict[str, float]]:
-    """Per row of a version: each metric as the newest evaluation of its own weights gave it."""
-    found: dict[int, dict[str, float]] = {}
-    for digest in sorted(facts.evaluated(db)):
-        row = db.row(
-            "SELECT version.id, step FROM version LEFT JOIN snapshot"
-            " ON snapshot.version_id = version.id AND own WHERE hash = ?",
-            (digest,),
-        )
-        if row is None:
-            continue
-        for data in facts.evaluations(db, digest):
-            if data["step"] in (None, row[1]):
-                for name, value in data["metrics"].items():
-                    if isinstance(value, (int, float)) or value in NON_FINITE:
-                        found.setdefault(row[0], {})[name] = float_of(value)
-    return found
+def _evaluations(db: Database) -> dict[int, dict[str, float]]:
+    """Return results of evaluations by the row of a version and their full names."""
+    found = evaluations.results(db)
+    keys = dict(db.rows("SELECT hash, id FROM version")) if found else {}
+    return {keys[digest]: values for digest, values in found.items() if digest in keys}
 
 
 # Values that may be NaN

@@ -207,9 +207,15 @@ def _average(node: Node, attrs: Mapping[str, Any]) -> Any:
     function = getattr(functional, f"avg_pool{axes}d")
     kernel, stride = attrs["kernel"], attrs["stride"]
     even = tuple(before for before, _ in attrs["pad"])
-    if _plain(attrs) and all(step == 1 for step in attrs["dilation"]):
-        return lambda x: function(x, kernel, stride, even, attrs["ceil"], attrs["count_pad"])
-    return lambda x: _weighed(x, attrs, getattr(functional, f"conv{axes}d"))
+    plain = _plain(attrs) and all(step == 1 for step in attrs["dilation"])
+
+    def run(x: Any) -> Any:
+        # avg_pool3d refuses a map smaller than the kernel, even if padding makes it large enough.
+        if plain and (axes < 3 or all(map(operator.ge, x.shape[2:], kernel))):
+            return function(x, kernel, stride, even, attrs["ceil"], attrs["count_pad"])
+        return _weighed(x, attrs, getattr(functional, f"conv{axes}d"))
+
+    return run
 
 
 def _weighed(x: Any, attrs: Mapping[str, Any], convolve: Any) -> Any:

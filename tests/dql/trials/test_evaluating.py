@@ -327,7 +327,7 @@ def test_all_fail(repository: Repository) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [
-        (f"{ONE}, config.input_data = 'nowhere.npz'", NotFound, "no data nowhere.npz"),
+        (f"{ONE}, config.input_data = 'nowhere.npz'", NotFound, "no such data: nowhere.npz"),
         (f"{ONE}, config.input_data = 's3://x/y'", UsageError, "cannot be read"),
         (f"{TORCH}, config.input_data = 'odd.npz'", UsageError, "not fit the network net@1"),
         (f"{TORCH}, config.input_data = 'far.npz'", UsageError, "far.npz has the label 4"),

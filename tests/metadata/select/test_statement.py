@@ -411,22 +411,28 @@ def test_variables_over_queries(made: Catalogue) -> None:
     assert found == [("c", "c"), ("b", "b"), ("a", "a")]
 
 
-def test_evaluations_count_as_the_last_value() -> None:
+def test_evaluations_are_metrics_of_their_data_set() -> None:
     made = Catalogue()
     made.add("a", series={"loss": 0.5, "run/acc": 0.7})
     made.add("b", series={"loss": 0.25})
-    told = {"loss": 0.125, "run/acc": "NaN", "f1": 0.75}
-    fact = Fact("evaluation", made.hashes["a"], "me", "2026-01-01", {"step": None, "metrics": told})
-    facts.load(made.db, [fact])
-    assert made.values(LOSS) == {"a": 0.125, "b": 0.25}
-    assert made.values(r.Metric("m", "loss", "min")) == {"a": -0.5, "b": -0.75}
-    assert made.values(r.Coalesce((r.Metric("m", "run/acc", "last"),))) == {
+    told = {"loss": 0.125, "acc": "NaN"}
+    data = {"step": None, "data": {"name": "sets/test.npz"}, "metrics": told}
+    facts.load(made.db, [Fact("evaluation", made.hashes["a"], "me", "2026-01-01", data)])
+    assert made.values(LOSS) == {"a": 0.5, "b": 0.25}
+    for figure in ("last", "min", "max"):
+        assert made.values(r.Metric("m", "test/loss", figure)) == {"a": 0.125, "b": None}
+    assert made.values(r.Coalesce((r.Metric("m", "test/acc", "last"),))) == {
         "a": pytest.approx(math.nan, nan_ok=True),
         "b": None,
     }
-    assert made.truth(r.IsNull(r.Metric("m", "run/acc", "last"))) == {"a": False, "b": True}
-    assert made.values(r.Metric("m", "f1", "max")) == {"a": 0.75, "b": None}
-    assert made.truth(r.IsNull(r.Metric("m", "f1", "last"))) == {"a": False, "b": True}
+    assert made.truth(r.IsNull(r.Metric("m", "test/acc", "last"))) == {"a": False, "b": True}
+
+
+def test_a_string_of_digits_is_no_number() -> None:
+    made = Catalogue()
+    made.add("a", series={"loss": 1.0}, parameters={"mixed": "1"})
+    made.add("b", series={"loss": 1.0}, parameters={"mixed": 1})
+    assert made.found(r.Compare("=", key("mixed"), LOSS)) == {"b"}
 
 
 def test_derived_networks_beside_those_of_the_catalogue(made: Catalogue) -> None:

@@ -283,6 +283,13 @@ def test_pool(form: dict[str, Any], largest: bool, ceil: bool, count_pad: bool, 
         assert torch.equal(places, where)
 
 
+def test_average_of_a_map_smaller_than_its_kernel() -> None:
+    form = {"kernel": (1, 1, 2), "stride": (1, 1, 1), "dilation": (1, 1, 1)}
+    form |= {"pad": ((0, 0), (0, 0), (1, 1)), "ceil": False, "count_pad": False}
+    x = torch.ones(1, 2, 1, 1, 1)
+    same(run("POOL", form, [x], variant="AVG"), torch.ones(1, 2, 1, 1, 2))
+
+
 @CASES
 @given(st.data())
 def test_adaptive_pool(data: st.DataObject) -> None:
