@@ -1,6 +1,9 @@
-"""`dlv fsck`: is everything still what it was?"""
+"""`dlv fsck`: verify the repository, rebuild its database, repair it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from dlv.canonical import is_hash
 from dlv.commands.shared.invocation import Invocation
@@ -9,17 +12,24 @@ from dlv.errors import UsageError
 from dlv.terminal.output import Line
 from dlv.terminal.table import Cell, Column, Id, Items, Table, Text
 
+if TYPE_CHECKING:
+    import dlv.upkeep.check as check
+
+MOST_ROWS = 10  # errors that are listed one by one
+
 
 @command(
     "fsck",
     examples=["dlv fsck", "dlv fsck lenet@1 --quick", "dlv fsck --rebuild", "dlv fsck --repair"],
-    exits={6: "there are faults; each is listed with the versions it reaches"},
+    exits={6: "errors were found; each is listed with the versions that it affects"},
 )
 @argument("refs", nargs=-1, metavar="[REF]..", complete="reference")
-@option("--quick", is_flag=True, help="Sizes, footers and rows only; no weights are read.")
-@option("--rebuild", is_flag=True, help="Make the catalogue again from manifests and packs.")
-@option("--repair", is_flag=True, help="Mend what can be mended; the rest is set aside.")
-@option("--from", "source", metavar="DIR", help="For --repair: a repository that has it all.")
+@option("--quick", is_flag=True, help="Check sizes, footers and rows only; read no weights.")
+@option("--rebuild", is_flag=True, help="Rebuild the database from manifests and packs.")
+@option("--repair", is_flag=True, help="Repair what can be repaired; quarantine the rest.")
+@option(
+    "--from", "source", metavar="DIR", help="With --repair, take intact data from this repository."
+)
 def run(
     call: Invocation,
     refs: tuple[str, ...],
@@ -28,86 +38,124 @@ def run(
     repair: bool,
     source: str | None,
 ) -> int | None:
-    """Check the repository, rebuild its catalogue, or repair it.
+    """Check the repository, rebuild its database, or repair it.
 
-    Hashes of packs, manifests and facts, every matrix decoded, the catalogue row by row. With
-    REF, the weights and files of these versions only. --repair takes the same bytes from
-    quarantine or another repository, or the same matrix from another pack; what is damaged is
-    moved to quarantine. Nothing is ever deleted.
+    Verifies the hashes of packs, manifests and facts, decodes every tensor and compares the
+    database row by row. With REF, only the weights and files of these versions are checked.
+    --repair takes intact copies from quarantine, other packs or another repository; what is
+    corrupt moves to quarantine. Nothing is ever deleted.
     """
     if repair and (refs or quick or rebuild):
-        raise UsageError("--repair goes with --from only", hint="dlv fsck --repair")
+        raise UsageError("--repair can only be combined with --from", hint="dlv fsck --repair")
     if source is not None and not repair:
-        raise UsageError("--from is for --repair", hint=f"dlv fsck --repair --from {source}")
+        raise UsageError("--from requires --repair", hint=f"dlv fsck --repair --from {source}")
     call.mending, call.rebuilding = True, rebuild or repair
     repository = call.repository
     total = sum(path.lstat().st_size for path in repository.packs.glob("??/*"))
-    with call.progress("check", total) as bar:
+    with call.progress("Checking", total) as bar:
         import dlv.upkeep.check as check
 
-        mended = None
+        repaired = None
         if repair:
             import dlv.upkeep.repair as repairing
             import dlv.upkeep.small_files as small_files
 
             path = None if source is None else call.directory / source
             small = small_files.mend(repository)  # first: settings may be among them
-            mended = repairing.repair(repository, path, call.author, progress=bar.advance)
-            mended.mended[:0] = small
-            report = mended.report
+            repaired = repairing.repair(repository, path, call.author, progress=bar.advance)
+            repaired.mended[:0] = small
+            report = repaired.report
         elif rebuild:
             report = check.rebuild(repository, progress=bar.advance)
         else:
             report = check.check(repository, refs, quick=quick, progress=bar.advance)
-    table = Table(
-        ["kind", Column("object", least=20), Column("why", least=20), "versions"],
-        [[Text(f.kind, "red"), _object(f.object), f.why, Items(f.versions)] for f in report.faults],
-    )
     counted = ", ".join(_count(kind, many) for kind, many in sorted(report.checked.items()))
-    lines = [Line(Text("ok" if not report.faults else "faults", "bold"), f"checked {counted}")]
+    found = "ok" if not report.faults else _count("errors", len(report.faults))
+    lines = [Line(Text(found, "bold"), f"checked {counted}")]
     if report.rebuilt is not None:
-        lines.insert(0, Line(f"rebuilt the catalogue: {report.rebuilt} versions"))
-    if mended is not None:
-        lines[:0] = [Line("mended", Id(name), where) for name, where in mended.mended]
-        lines += [Line("lost", label, Items(found)) for label, found in mended.layers.items()]
+        lines.insert(0, Line(f"rebuilt the database: {_count('versions', report.rebuilt)}"))
+    if repaired is not None:
+        lines[:0] = [Line("repaired", Id(name), where) for name, where in repaired.mended]
+        lines += [
+            Line("unrecoverable", label, Items(found)) for label, found in repaired.layers.items()
+        ]
     call.output.emit(
         "fsck",
         {
             "checked": report.checked,
-            "faults": [
+            "errors": [
                 {
-                    "object": fault.object,
-                    "kind": fault.kind,
-                    "why": fault.why,
-                    "versions": list(fault.versions),
-                    "matrices": list(fault.matrices),
-                    "newer": fault.newer,
+                    "object": error.object,
+                    "kind": error.kind,
+                    "why": error.why,
+                    "versions": list(error.versions),
+                    "tensors": list(error.matrices),
+                    "newer": error.newer,
                 }
-                for fault in report.faults
+                for error in report.faults
             ],
             "dangling": [{"kind": kind, "object": name} for kind, name in report.dangling],
             "rebuilt": report.rebuilt,
             "recovered": report.recovered,
-            "mended": [
+            "head": repository.head,
+            "repaired": [
                 {"object": name, "from": where}
-                for name, where in (mended.mended if mended is not None else ())
+                for name, where in (repaired.mended if repaired is not None else ())
             ],
-            "lost": {} if mended is None else mended.layers,
+            "unrecoverable": {} if repaired is None else repaired.layers,
         },
-        *([table] if report.faults else []),
+        *_tables(report, every=call.output.verbose),
         *lines,
-        ids=[fault.object for fault in report.faults],
+        ids=[error.object for error in report.faults],
     )
+    if report.head_moved is not None:
+        before, after = report.head_moved
+        moved = f"HEAD is now at {after}" if after else "there are no versions, so HEAD is unset"
+        call.output.warn(f"{moved} ({f'was {before}' if before else 'the old one is unknown'})")
     if report.dangling:
-        many = len(report.dangling)
-        what = f"{many} objects belong" if many > 1 else "1 object belongs"
-        call.output.detail(f"{what} to no version: a commit that did not finish")
-    if report.damaged:
-        call.output.hint(
-            "what is listed under versions may not come back whole; copy it from elsewhere"
+        many = _count("objects", len(report.dangling))
+        what = "belongs" if len(report.dangling) == 1 else "belong"
+        call.output.detail(f"{many} {what} to no version: a commit that did not finish")
+    if not report.damaged:
+        return 3 if report.faults else None
+    affected = {version for error in report.faults for version in error.versions}
+    if affected:
+        call.output.message(f"{_count('versions', len(affected))} affected")
+    if not repair:
+        call.output.hint("dlv fsck --repair [--from OTHER_COPY]")
+    if len(report.faults) > MOST_ROWS and not call.output.verbose:
+        call.output.hint(f"to list all {len(report.faults)} errors: dlv fsck -v")
+    return 6
+
+
+def _tables(report: check.Report, *, every: bool) -> Iterator[Table]:
+    """A row for each error, or for each version if there are many errors."""
+    if not report.faults:
+        return
+    if every or len(report.faults) <= MOST_ROWS:
+        yield Table(
+            ["kind", Column("object", least=20), Column("error", least=20), "versions"],
+            [
+                [Text(e.kind, "red"), _object(e.object), e.why, Items(e.versions)]
+                for e in report.faults
+            ],
         )
-        return 6
-    return 3 if report.faults else None
+        return
+    by_version: dict[str, list[check.Fault]] = {}
+    for error in report.faults:
+        for version in error.versions or ("-",):
+            by_version.setdefault(version, []).append(error)
+    yield Table(
+        [Column("version", fixed=True), "errors", Column("first error", least=20)],
+        [
+            [label, len(errors), f"{errors[0].kind} {_short(errors[0].object)}: {errors[0].why}"]
+            for label, errors in by_version.items()
+        ],
+    )
+
+
+def _short(name: str) -> str:
+    return name[:7] if is_hash(name) else name
 
 
 def _object(name: str) -> Cell:
@@ -115,6 +163,6 @@ def _object(name: str) -> Cell:
 
 
 def _count(kind: str, many: int) -> str:
-    odd = {"matrices": "matrix", "bounds": "bounds", "files.git": "files.git"}
+    odd = {"matrices": "tensor", "bounds": "bounds", "files.git": "files.git"}
     one = odd.get(kind, kind.removesuffix("s"))
-    return f"{many} {one if many == 1 else kind}"
+    return f"{many} {one if many == 1 else kind.replace('matrices', 'tensors')}"

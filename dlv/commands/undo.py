@@ -21,25 +21,27 @@ if TYPE_CHECKING:
     examples=["dlv undo --list", "dlv undo --dry-run", "dlv tag try && dlv undo"],
     exits={
         4: "no such operation, or not as many",
-        5: "undone already, or a tag stands against it",
-        9: "the operation has no way back",
+        5: "already undone, or a tag prevents it",
+        9: "the operation cannot be undone",
     },
 )
 @argument("count", metavar="[N]", required=False, type=click.IntRange(min=1))
 @option("--list", "-l", "listed", is_flag=True, help="List the operations, newest first.")
-@option("--op", "number", type=int, metavar="ID", help="This operation; an undo: do it again.")
-@option("--dry-run", is_flag=True, help="Only say what would be undone.")
+@option(
+    "--op", "number", type=int, metavar="ID", help="Undo this operation; if it is an undo, redo."
+)
+@option("--dry-run", is_flag=True, help="Show what would be undone.")
 def run(
     call: Invocation, count: int | None, listed: bool, number: int | None, dry_run: bool
 ) -> None:
     """Undo the last operation, or the last N.
 
-    Commits, tags, removals, checkouts and copies can be undone. It changes what is known of
-    versions, never files: a commit's files are staged again, and a checkout moves HEAD alone. An
-    undo is an operation, too: undo it by its number to do again what it took back.
+    Commits, tags, removals, checkouts and copies can be undone. Files in the working directory do
+    not change: a commit's files are staged again, and a checkout only moves HEAD. Evaluations are
+    kept unless you name one by --op. To redo, undo the undo by its number.
     """
     if sum((count is not None, listed, number is not None)) > 1:
-        raise UsageError("give one of N, --list and --op ID", hint="dlv undo --list")
+        raise UsageError("N, --list and --op cannot be combined", hint="dlv undo --list")
     if listed:
         _list(call)
         return
@@ -76,6 +78,10 @@ def run(
     call.output.emit("undo", document, table, ids=[str(item.operation.id) for item in done])
     if not done:
         call.output.message("nothing to undo")
+    if number is None:
+        oldest = min((item.operation.id for item in done), default=0)
+        for entry in undo.skipped_evaluations(call.repository, oldest)[:1]:
+            call.output.message(f"evaluation kept; to undo it too: dlv undo --op {entry.id}")
     for item in done:
         _tell(call, item, dry_run)
 

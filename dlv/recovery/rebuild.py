@@ -41,6 +41,7 @@ class Filled:
     dangling: list[tuple[str, str]] = field(default_factory=list)  # kind, object
     versions: int = 0
     recovered: list[str] = field(default_factory=list)
+    head_moved: tuple[str | None, str | None] | None = None  # labels, before and after
 
 
 def fill(repository: Repository, db: Database, committed: Set[str] | None = None) -> Filled:
@@ -222,6 +223,7 @@ def remake(
         _keep(repository, db)
         with db.atomic():
             last(db)
+        filled.head_moved = _head_moved(repository, db)
         told = dump.committed_facts(db) | collected.numbered(db)
         db.checkpoint()
     finally:
@@ -280,6 +282,23 @@ def _follow(repository: Repository, db: Database, lost: Set[str]) -> None:
             if facts.state(db, HEAD) == (parents[0].id if parents else None):
                 facts.set_state(db, HEAD, version.id)
                 facts.set_state(db, NEXT, None)
+
+
+def _head_moved(repository: Repository, db: Database) -> tuple[str | None, str | None] | None:
+    """Return HEAD before and after, as labels, if it is not the same version."""
+    try:
+        before = repository.head if repository.database_file.exists() else None
+    except DlvError:
+        before = None
+    after = facts.state(db, HEAD)
+    if before == after:
+        return None
+    return _label(db, before), _label(db, after)
+
+
+def _label(db: Database, version: str | None) -> str | None:
+    found = None if version is None else versions.by_id(db, version)
+    return version and version[:7] if found is None else found.label
 
 
 def _journals(path: Path) -> list[Path]:

@@ -19,8 +19,8 @@ FINAL = {
     "gc": "what it took is in quarantine, or deleted by now",
     "publish": "others may have it already",
 }
-# These change how things are stored, nothing that can be seen: plain `undo` passes them by.
-SILENT = ("archive",)
+# Plain `undo` skips these: they change how things are stored, or only add results.
+SKIPPED = ("archive", "eval")
 UNDOABLE_FACTS = ("number", "tag", "removal", "undo", "evaluation", "query")
 
 
@@ -57,7 +57,10 @@ def undo(
     operation: int | None = None,
     dry_run: bool = False,
 ) -> list[Undone]:
-    """Take back the newest operations that stand, or the one of that number; redo an undo."""
+    """Take back the newest operations, or the one of that number; an undo is done again.
+
+    Without a number, archives and evaluations are skipped.
+    """
     db = repository.database
     with db.atomic():
         log = facts.operations(db)
@@ -92,18 +95,22 @@ def _undo_all(
 
 
 def _newest(log: Sequence[Operation], count: int) -> list[Operation]:
-    standing = [
-        entry
-        for entry in log
-        if entry.undoes is None and not entry.undone and entry.verb not in SILENT
-    ]
-    if len(standing) < count and (standing or count > 1):
-        raise NotFound(
-            f"there are no {count} operations to undo",
-            why=f"{len(standing)} {'stands' if len(standing) == 1 else 'stand'}",
-            hint="dlv undo --list",
-        )
-    return standing[:count]
+    found = [entry for entry in open_operations(log) if entry.verb not in SKIPPED]
+    if len(found) < count and (found or count > 1):
+        left = "only 1 is" if len(found) == 1 else f"{len(found)} are"
+        raise NotFound(f"cannot undo {count} operations: {left} left", hint="dlv undo --list")
+    return found[:count]
+
+
+def open_operations(log: Sequence[Operation]) -> list[Operation]:
+    """Return the operations that can be undone, newest first: no undos, nothing undone."""
+    return [entry for entry in log if entry.undoes is None and not entry.undone]
+
+
+def skipped_evaluations(repository: Repository, before: int) -> list[Operation]:
+    """Return evaluations newer than an operation, which plain `undo` skipped."""
+    log = open_operations(operations(repository))
+    return [entry for entry in log if entry.verb == "eval" and entry.id > before]
 
 
 def _numbered(log: Sequence[Operation], number: int) -> Operation:

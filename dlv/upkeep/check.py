@@ -58,6 +58,7 @@ class Report:
     dangling: list[tuple[str, str]] = field(default_factory=list)
     rebuilt: int | None = None
     recovered: list[str] = field(default_factory=list)
+    head_moved: tuple[str | None, str | None] | None = None  # labels, before and after
     _known: dict[tuple[str, str, str], int] = field(default_factory=dict, repr=False)
 
     @property
@@ -119,6 +120,7 @@ def rebuild(repository: Repository, *, progress: Progress = lambda _: None) -> R
     """Make the catalogue again, then look at everything."""
     filled = rebuilding.rebuild(repository)
     report = check(repository, progress=progress)
+    report.head_moved = filled.head_moved
     report.rebuilt = filled.versions
     report.recovered = filled.recovered
     return report

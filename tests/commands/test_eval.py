@@ -239,7 +239,13 @@ class TestSaved:
         dlv("eval", "lenet@1", "test.npz")
         before = dlv("desc", "lenet@1", json=True).document["evaluations"]
         assert len(before) == 1
-        assert dlv("undo").code == 0
+        log = dlv("undo", "--list", json=True).document["operations"]
+        assert [entry["verb"] for entry in log[:2]] == ["eval", "commit"]
+        taken = dlv("undo")  # the commit: results of a test are not what people mean by undo
+        assert "commit" in taken.stdout
+        assert f"to undo it too: dlv undo --op {log[0]['id']}" in taken.stderr
+        assert dlv("desc", "lenet@1", json=True).document["evaluations"] == before
+        assert dlv("undo", "--op", str(log[0]["id"])).code == 0
         assert dlv("desc", "lenet@1", json=True).document["evaluations"] == []
 
     def test_not_saved(self, dlv: Dlv, data: Path) -> None:

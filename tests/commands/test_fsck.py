@@ -99,7 +99,9 @@ def test_a_hostile_name_does_not_reach_the_terminal(dlv: Dlv, filled: Path) -> N
         flip(path, -1)
     result = dlv("fsck", tty=True)
     assert result.code == 6
-    assert "we[red]ird.py" in result.stdout
+    assert "we[red]ird.py" not in result.stdout  # one row for a version
+    assert "to list all 14 errors: dlv fsck -v" in result.stderr
+    assert "we[red]ird.py" in dlv("fsck", "-v", tty=True).stdout
 
 
 def test_an_unknown_version(dlv: Dlv, filled: Path) -> None:

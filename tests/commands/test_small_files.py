@@ -67,7 +67,7 @@ FORMAT: dict[str, Spoil] = {
 
 def _sound(dlv: Dlv, before: str) -> None:
     again = dlv("fsck", json=True)
-    assert (again.code, again.document["faults"]) == (0, [])
+    assert (again.code, again.document["errors"]) == (0, [])
     assert dlv("list").stdout == before
     assert dlv("tag", "mended", "lenet@1").code == 0
 
@@ -85,12 +85,12 @@ def test_a_format_that_is_broken(dlv: Dlv, filled: Path, how: str) -> None:
         assert "dlv fsck --repair" in plain.stderr
     named = dlv("fsck", json=True)
     assert named.code == 6
-    assert [(f["kind"], f["object"]) for f in named.document["faults"]] == [
+    assert [(f["kind"], f["object"]) for f in named.document["errors"]] == [
         ("format", "format.json")
     ]
     mended = dlv("fsck", "--repair", json=True)
     assert mended.code == 0, mended.stderr
-    assert mended.document["mended"][0]["object"] == "format.json"
+    assert mended.document["repaired"][0]["object"] == "format.json"
     assert read_json(path.read_bytes()) == {"format": 1, "writer": WRITER}
     _sound(dlv, before)
 
@@ -174,7 +174,7 @@ def test_settings_that_are_broken(dlv: Dlv, filled: Path, how: str) -> None:
         assert "dlv fsck --repair" in " ".join(plain.stderr.split())
     named = dlv("fsck", json=True)
     assert named.code == 6
-    assert [(f["kind"], f["object"]) for f in named.document["faults"]] == [
+    assert [(f["kind"], f["object"]) for f in named.document["errors"]] == [
         ("settings", "config.toml")
     ]
     mended = dlv("fsck", "--repair", json=True)
@@ -210,10 +210,10 @@ def test_what_stands_where_a_small_file_should(dlv: Dlv, filled: Path, what: str
         assert named.code in (6, 8)
     else:
         assert named.code == 6, named.stderr
-        assert [fault["object"] for fault in named.document["faults"]] == [name]
+        assert [fault["object"] for fault in named.document["errors"]] == [name]
     mended = dlv("fsck", "--repair", json=True)
     assert mended.code == 0, mended.stderr
-    assert name in {each["object"] for each in mended.document["mended"]}
+    assert name in {each["object"] for each in mended.document["repaired"]}
     if "mode" not in what and "link" not in what and "garbage" not in what:
         kept = [each.read_text() for each in (filled / ".dlv" / "quarantine").rglob("kept.txt")]
         kept += [
@@ -236,7 +236,7 @@ def test_a_list_of_quarantine(dlv: Dlv, filled: Path) -> None:
     if not lists:
         pytest.skip("nothing was old enough")
     lists[0].write_text("{")
-    assert [f["kind"] for f in dlv("fsck", json=True).document["faults"]] == ["quarantine"]
+    assert [f["kind"] for f in dlv("fsck", json=True).document["errors"]] == ["quarantine"]
     assert dlv("fsck", "--repair").code == 0
     assert dlv("fsck").code == 0
     assert dlv("gc", "--restore", lists[0].parent.name).code == 0

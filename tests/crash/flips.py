@@ -169,5 +169,5 @@ class Flips:
             raise AssertionError(f"{' '.join(words)} exits with {code}: {err.getvalue()}")
         if "--json" in words:
             document = json.loads(said)
-            said = json.dumps(document.get("faults", document) if code else "")
+            said = json.dumps(document.get("errors", document) if code else "")
         return code, said

@@ -93,7 +93,7 @@ def one(
     if "error" in document:  # it could not even begin
         words = json.dumps(document)
         return None if path.name in words and kind == "catalogue" else words
-    faults = document["faults"]
+    faults = document["errors"]
     if kind == "catalogue":
         return None if faults else "no fault is listed"
     name = path.parent.name + path.name if kind == "file" else path.stem

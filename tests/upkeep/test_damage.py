@@ -71,7 +71,7 @@ def test_it_is_named(name: str, place: Path, capsys: pytest.CaptureFixture[str])
         assert str(place) in error["message"]
         assert error["hint"] or error["why"]
         return
-    faults = said["faults"]
+    faults = said["errors"]
     assert {fault["kind"] for fault in faults} == damage.kinds
     assert {label for fault in faults for label in fault["versions"]} >= reached
     assert all(fault["object"] and fault["why"] for fault in faults)
@@ -99,7 +99,7 @@ def test_it_is_mended(
     damaged = held(place)
     assert run(capsys, place, "fsck", "--repair", "--from", str(pristine))[:1] == (0,)
     code, said, _ = run(capsys, place, "fsck")
-    assert (code, said["faults"]) == (0, [])
+    assert (code, said["errors"]) == (0, [])
     now = held(place)
     wanted = held(pristine)
     if name == "a circle of differences in a pack too":  # its hash is right: stored anew
