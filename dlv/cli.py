@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from dlv.commands.shared.options import EXITS, Option, global_options
+from dlv.commands.shared.options import Option, global_options
 from dlv.errors import DlvError, StorageError, UsageError, denied, nearest
 
 if TYPE_CHECKING:
@@ -24,104 +24,94 @@ COMPLETE_VARIABLE = "_DLV_COMPLETE"
 
 # name -> (module in dlv.commands, first line of its help, group)
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "init": ("init", "Make a repository here or in DIR.", "Model version management"),
-    "add": ("add", "Stage files for the next commit.", "Model version management"),
-    "commit": ("commit", "Make a version of what is staged.", "Model version management"),
-    "copy": ("copy", "Begin a new model with the files of a version.", "Model version management"),
-    "list": ("list_", "List versions, newest first.", "Exploration"),
-    "desc": ("desc", "Describe a version: network, metrics, matrices, storage.", "Exploration"),
-    "diff": ("diff", "Show how versions differ; the first is the reference.", "Exploration"),
-    "eval": ("eval", "Test versions on data and keep the results.", "Exploration"),
-    "log": ("log", "Show a version and all that it comes from.", "Exploration"),
-    "show": ("show", "Show a version with its message, or one of its files.", "Exploration"),
+    "init": ("init", "Create a repository", "Start here"),
+    "add": ("add", "Stage files for the next commit", "Start here"),
+    "commit": ("commit", "Record the staged files as a version", "Start here"),
+    "status": ("status", "Show staged, changed and untracked files", "Start here"),
+    "list": ("list_", "List versions", "Start here"),
+    "diff": ("diff", "Compare versions", "Start here"),
+    "checkout": ("checkout", "Restore the files of a version", "Start here"),
+    "query": ("query", "Search versions, derive and train networks", "Start here"),
+    "show": ("show", "Summarize a version, or print one of its files", "Versions"),
+    "desc": ("desc", "Describe a version in full", "Versions"),
+    "log": ("log", "Show the history of a version", "Versions"),
+    "tag": ("tag", "Name a version, list tags, or delete one", "Versions"),
+    "copy": ("copy", "Start a new model from a version", "Versions"),
+    "mv": ("mv", "Rename a model", "Versions"),
+    "rm": ("rm", "Remove versions, or some of their checkpoints", "Versions"),
+    "reset": ("reset", "Unstage files", "Versions"),
+    "undo": ("undo", "Undo the last operation", "Versions"),
     "metrics": (
         "metrics",
-        "Show the last, smallest and largest value of each metric series.",
-        "Exploration",
+        "Show last, smallest and largest metric values",
+        "Metrics and evaluation",
     ),
-    "plots": (
-        "plots",
-        "Draw metric series: a chart for each, a line for each version.",
-        "Exploration",
-    ),
-    "tensorboard": (
-        "tensorboard",
-        "Show curves of versions, or of a folder of logs, in TensorBoard.",
-        "Exploration",
-    ),
-    "query": (
-        "query",
-        "Ask for models by structure, metrics, lineage; derive new ones.",
-        "Exploration",
-    ),
-    "trials": ("trials", "List the runs of `evaluate`, or show the trials of one.", "Exploration"),
-    "stats": (
-        "stats",
-        "Show what versions take on disk, and what removing them frees.",
-        "Exploration",
-    ),
-    "status": (
-        "status",
-        "Show what is staged, modified and untracked.",
-        "Working directory, history, safety",
-    ),
-    "checkout": (
-        "checkout",
-        "Write files of a version as they were added.",
-        "Working directory, history, safety",
-    ),
-    "tag": (
-        "tag",
-        "Give a version a name, list the tags, or delete one.",
-        "Working directory, history, safety",
-    ),
-    "rm": (
-        "rm",
-        "Remove versions, or some of their snapshots.",
-        "Working directory, history, safety",
-    ),
-    "reset": (
-        "reset",
-        "Unstage files, or everything without PATH.",
-        "Working directory, history, safety",
-    ),
-    "undo": (
-        "undo",
-        "Undo the last operation, or the last N.",
-        "Working directory, history, safety",
-    ),
-    "completion": ("completion", "Print or install the completion script of a shell.", "Upkeep"),
-    "doctor": ("doctor", "Look for trouble in the environment, with the fix for each.", "Upkeep"),
-    "archive": ("archive", "Store weights as small as limits on reading time allow.", "Upkeep"),
-    "quantize": ("quantize", "Make smaller versions with rounded weights.", "Upkeep"),
-    "gc": ("gc", "Take out of the repository what was removed long enough ago.", "Upkeep"),
-    "fsck": ("fsck", "Check the repository, rebuild its catalogue, or repair it.", "Upkeep"),
-    "config": ("config", "Show or change the configuration.", "Upkeep"),
-    "demo": ("demo", "Make a small repository to try things in.", "Upkeep"),
-    "export": (
-        "export",
-        "Write the weights of a version, or its network, to one file.",
-        "Data in and out",
-    ),
-    "import": (
-        "import_",
-        "Make versions of what other tools keep, without staging.",
-        "Data in and out",
-    ),
+    "plots": ("plots", "Draw metrics in the terminal or to a file", "Metrics and evaluation"),
+    "tensorboard": ("tensorboard", "Show curves in TensorBoard", "Metrics and evaluation"),
+    "eval": ("eval", "Evaluate versions on data", "Metrics and evaluation"),
+    "trials": ("trials", "List sweeps, or show the trials of one", "Metrics and evaluation"),
+    "import": ("import_", "Import checkpoints, MLflow or TensorBoard runs", "Data in and out"),
+    "export": ("export", "Write weights or a network to one file", "Data in and out"),
+    "archive": ("archive", "Compress weights with deltas", "Storage and upkeep"),
+    "quantize": ("quantize", "Make smaller versions with rounded weights", "Storage and upkeep"),
+    "stats": ("stats", "Show disk usage", "Storage and upkeep"),
+    "gc": ("gc", "Delete removed versions after the grace period", "Storage and upkeep"),
+    "fsck": ("fsck", "Check or repair the repository", "Storage and upkeep"),
+    "config": ("config", "Show or change config keys", "Setup"),
+    "doctor": ("doctor", "Check the environment and suggest fixes", "Setup"),
+    "completion": ("completion", "Print or install shell completion", "Setup"),
+    "demo": ("demo", "Create a small repository to try commands on", "Setup"),
+    "help": ("help", "Explain a command or a topic", "Setup"),
 }
 
 # Started by other commands; not listed, not completed.
 HIDDEN = {"worker": "worker"}
 
-GROUPS = (
-    "Model version management",
-    "Exploration",
-    "Working directory, history, safety",
-    "Upkeep",
-    "Data in and out",
-)
+GROUPS = tuple(dict.fromkeys(group for _, _, group in COMMANDS.values()))
 
 ALIASES = {"restore": "checkout", "check": "fsck", "ls": "list", "describe": "desc"}
+
+# What users of other tools type first.
+HABITS = {
+    "stage": "add",
+    "save": "commit",
+    "ci": "commit",
+    "st": "status",
+    "branch": "copy",
+    "fork": "copy",
+    "switch": "checkout",
+    "co": "checkout",
+    "unstage": "reset",
+    "revert": "undo",
+    "delete": "rm",
+    "remove": "rm",
+    "rename": "mv",
+    "search": "query",
+    "find": "query",
+    "compare": "diff",
+    "evaluate": "eval",
+    "test": "eval",
+    "predict": "eval",
+    "compress": "archive",
+    "repack": "archive",
+    "prune": "gc",
+    "clean": "gc",
+    "verify": "fsck",
+    "repair": "fsck",
+    "du": "stats",
+    "usage": "stats",
+    "history": "log",
+    "info": "show",
+    "cat": "show",
+    "curves": "plots",
+    "plot": "plots",
+    "tb": "tensorboard",
+    "board": "tensorboard",
+    "sweeps": "trials",
+    "runs": "trials",
+    "settings": "config",
+}
+NOT_YET = ("clone", "fetch", "pull", "push", "remote", "publish", "merge", "rebase", "serve", "ui")
 
 
 class Program(click.Group):
@@ -143,12 +133,7 @@ class Program(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         found = self.get_command(ctx, args[0])
         if found is None and not ctx.resilient_parsing:
-            names = [*COMMANDS, *(a for a, name in ALIASES.items() if name in COMMANDS)]
-            raise UsageError(
-                f"no command `{args[0]}`",
-                hint="all commands: dlv --help",
-                did_you_mean=nearest(args[0], names),
-            )
+            raise _unknown_command(args[0])
         return (found.name if found else None), found, args[1:]
 
     def shell_complete(
@@ -173,17 +158,26 @@ class Program(click.Group):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_commands(ctx, formatter)
-        click.Command.format_options(self, ctx, formatter)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        exits = EXITS | {
-            1: "differences, or nothing found; only with --exit-code",
-            5: "conflict: a name is taken, a file changed or is in the way",
-            9: "refused as unsafe, or not confirmed",
-            70: "a fault in dlv itself",
-        }
-        with formatter.section("Exit codes"):
-            formatter.write_dl([(str(code), text) for code, text in sorted(exits.items())])
+        import dlv.commands.shared.topics as topics
+
+        formatter.write_paragraph()
+        formatter.write_text("Help: dlv COMMAND --help; dlv help TOPIC, where TOPIC is one of")
+        formatter.write_text(f"{', '.join(topics.TOPICS)}.")
+
+
+def _unknown_command(name: str) -> UsageError:
+    """Suggest the command of that habit or spelling."""
+    if name in NOT_YET:
+        return UsageError(
+            f"no command `{name}`: dlv cannot {name} yet", hint="to list all commands: dlv --help"
+        )
+    names = [*COMMANDS, *(a for a, name in ALIASES.items() if name in COMMANDS)]
+    meant = [HABITS[name]] if name in HABITS else nearest(name, names)
+    return UsageError(
+        f"no command `{name}`", hint="to list all commands: dlv --help", did_you_mean=meant
+    )
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -196,7 +190,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 
 program = Program(
     "dlv",
-    help="Version control for deep-learning models: weights, networks, curves, lineage.",
+    help="Git for model weights: commit checkpoints, compare them, get the exact bytes back.",
     params=[
         *global_options(),
         Option(
@@ -290,7 +284,7 @@ class _InterruptedError(DlvError):
     kind = "interrupted"
 
     def __init__(self) -> None:
-        super().__init__("interrupted", hint="the repository is unchanged or complete; run again")
+        super().__init__("interrupted; nothing is half-written, so it is safe to run again")
 
 
 def _report(
@@ -333,7 +327,7 @@ def _usage(error: click.ClickException) -> UsageError:
         known = [name for name in known if name.startswith("--")]
         return UsageError(
             f"`{path}` has no option `{error.option_name}`",
-            hint=f"all options: {help_line}",
+            hint=f"to list all options: {help_line}",
             did_you_mean=nearest(error.option_name, known),
         )
     # click breaks the lines of a list of choices.
@@ -353,12 +347,13 @@ def _hidden(parameter: click.Parameter) -> bool:
 def _io(error: OSError) -> StorageError:
     found = denied(os.fsdecode(error.filename)) if isinstance(error, PermissionError) else None
     reason, hint = found or (error.strerror or str(error) or type(error).__name__, None)
-    where = f" `{os.fsdecode(error.filename)}`" if isinstance(error.filename, (str, bytes)) else ""
-    return StorageError(f"the system refused{where}", why=reason, hint=hint)
+    named = isinstance(error.filename, (str, bytes))
+    where = f"cannot access {os.fsdecode(error.filename)}" if named else "file system error"
+    return StorageError(f"{where}: {reason[:1].lower()}{reason[1:]}", hint=hint)
 
 
 def _internal(argv: Sequence[str], error: Exception) -> DlvError:
-    """A fault of dlv: the details go to a file that can be sent along with a report."""
+    """A bug in dlv: the details go to a file that can be sent along with a report."""
     import pathlib
     import platform
     import traceback
@@ -369,17 +364,17 @@ def _internal(argv: Sequence[str], error: Exception) -> DlvError:
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "dlv"
     path = cache / f"crash-{os.getpid()}.txt"
     head = f"dlv {canonical.VERSION}, Python {platform.python_version()}, {platform.platform()}\n"
-    hint = "run again with --debug to see where"
+    hint = "run again with --debug to see the traceback"
     try:
         cache.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{head}arguments: {list(argv)}\n\n{text}")
-        hint = f"please report it with {path}"
+        hint = f"please report it and attach {path}"
     except OSError:
         pass
     what = f"internal: {type(error).__name__}: {error}".rstrip(": ")
-    return DlvError(what, why="this is a fault in dlv, not in what you typed", hint=hint)
+    return DlvError(what, why="this is a bug in dlv", hint=hint)
 
 
 def _complete() -> int:

@@ -56,7 +56,7 @@ dlv log --graph --all
 dlv desc lenet-five
 # What did the fine-tunes change?
 dlv diff lenet@1 lenet@2
-dlv diff lenet@1 lenet-five --structure --matrices --params
+dlv diff lenet@1 lenet-five --network --tensors --params
 dlv metrics lenet@1 lenet@2
 # What does it cost? And what, once near relatives are stored as differences?
 dlv stats

@@ -30,11 +30,11 @@ list --names
 log --all --graph
 desc lenet@2
 diff lenet@1 lenet@2
-diff lenet@1 lenet@2 --matrices --structure --params
+diff lenet@1 lenet@2 --tensors --network --params
 show lenet@2
 show lenet@2:src/model.py
 metrics lenet@1 lenet@2
-plots lenet@1 lenet@2 --series loss
+plots lenet@1 lenet@2 --metric loss
 stats
 tag
 config
@@ -65,7 +65,7 @@ query good -P least=0.9
 query --show good
 trials
 trials latest
-metrics lenet@2 --series a/*
+metrics lenet@2 --metric a/*
 fsck
 """.strip().splitlines()
 

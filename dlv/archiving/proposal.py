@@ -114,7 +114,9 @@ def propose(
     db = repository.database
     chosen = [revisions.version(db, text).key for text in request.references]
     scope = planner.scope(chosen if request.references else None)
-    with progress("measure", sum(planner.encoding(digest).nbytes or 0 for digest in scope)) as bar:
+    with progress(
+        "Measuring deltas", sum(planner.encoding(digest).nbytes or 0 for digest in scope)
+    ) as bar:
         layout = planner.layout(scope, bar.advance)
     minima = make_plan(layout.graph, [None] * len(layout.groups), request.scheme, "spt").minima
     asked = budgets.budgets(db, request.policy, layout.groups, minima)

@@ -1,4 +1,4 @@
-"""`dlv add`: say what the next commit is to hold."""
+"""`dlv add`: stage files for the next commit."""
 
 from __future__ import annotations
 
@@ -22,23 +22,27 @@ _MOST_SKIPPED = 10
     "add",
     examples=["dlv add .", "dlv add --no-optimizer .", "dlv add . && dlv add --remove ."],
     exits={
-        4: "a path, or with --remove a tracked file, was not found",
-        5: "a file is being written to",
-        9: "a pickle, which could run any program; a file name that is not safe",
+        4: "no such file or directory, or with --remove no such tracked file",
+        5: "a file is being written",
+        9: "a pickle that could execute code, or an unsafe file name",
     },
 )
 @argument("paths", metavar="PATH..", nargs=-1)
-@option("--as", "role", type=click.Choice(_ROLES), help="What the files are; else by content.")
-@option("--network", metavar="FILE.py:FACTORY", help="Run FACTORY for its network (torch).")
+@option("--as", "role", type=click.Choice(_ROLES), help="Role of the files [default: by content].")
+@option("--network", metavar="FILE.py:FACTORY", help="Trace the torch module that FACTORY returns.")
 @option(
-    "--input-shape", "input_shapes", multiple=True, metavar="SHAPE", help="For it, as in 1,1,28,28."
+    "--input-shape",
+    "input_shapes",
+    multiple=True,
+    metavar="SHAPE",
+    help="Input of --network, such as 1,1,28,28.",
 )
-@option("--type", "format", metavar="FORMAT", help="Their format, where it cannot be told.")
-@option("--step", type=int, metavar="N", help="Training step; else from the file or its name.")
-@option("--no-optimizer", is_flag=True, help="Leave out optimizer state (commit.optimizer).")
-@option("--log-step", "step_column", metavar="COL", help="Column of a log that holds the step.")
-@option("--log-time", "time_column", metavar="COL", help="Column of a log that holds the time.")
-@option("--remove", is_flag=True, help="Take the files out of the next version.")
+@option("--file-format", "format", metavar="FORMAT", help="Format, if it cannot be detected.")
+@option("--step", type=int, metavar="N", help="Training step [default: from the file or its name].")
+@option("--no-optimizer", is_flag=True, help="Skip optimizer state (config: commit.optimizer).")
+@option("--log-step", "step_column", metavar="COL", help="Column of a log with the step.")
+@option("--log-time", "time_column", metavar="COL", help="Column of a log with the time.")
+@option("--remove", is_flag=True, help="Remove the files from the next version.")
 def run(
     call: Invocation,
     paths: tuple[str, ...],
@@ -49,23 +53,20 @@ def run(
 ) -> None:
     """Stage files for the next commit.
 
-    PATH is a file, or a folder of which every file is looked at; what .dlvignore names is
-    passed over. Checkpoints of one model with different steps become snapshots of one version.
-    Nothing is copied until the commit, which refuses a file that changed meanwhile.
-
-    --network takes the network from code: FACTORY is called without arguments and returns a
-    torch module, which is traced with inputs of the shapes given, the batch first.
+    PATH is a file, or a folder that is searched; files that .dlvignore names are skipped.
+    Checkpoints of one model at different steps go into one version. Nothing is copied until the
+    commit, which refuses files that changed after they were staged.
     """
     if not paths and network is None:
-        raise UsageError("nothing was named", hint="dlv add . stages all of this folder")
+        raise UsageError("no paths given", hint="to stage everything: dlv add .")
     if remove:
         if network is not None:
-            raise UsageError("--network and --remove exclude each other")
+            raise UsageError("--network and --remove cannot be combined")
         _remove(call, paths)
         return
     if network is not None and call.output.interactive:
-        call.output.message(f"running {network}, which takes some seconds")
-    with call.progress("reading") as bar:
+        call.output.message(f"Tracing {network} (may take a few seconds)")
+    with call.progress("Reading files") as bar:
         import dlv.versions.add as adding
 
         added = adding.add(
@@ -81,13 +82,13 @@ def run(
         )
     shown = len(added.skipped) if call.verbose else _MOST_SKIPPED
     for path, why in added.skipped[:shown]:
-        call.output.message(f"passed over {path}: {why}")
+        call.output.warn(f"skipped {path}: {why}")
     if len(added.skipped) > shown:
-        call.output.message(f"and {len(added.skipped) - shown} more; -v names them all")
+        call.output.message(f"and {len(added.skipped) - shown} more; to list all: dlv add -v")
     for warning in added.warnings:
         call.output.warn(warning)
     if not added.files:
-        call.output.message("nothing was staged")
+        call.output.message("nothing staged")
     _emit(call, added.files, added.skipped)
 
 
@@ -96,7 +97,7 @@ def _remove(call: Invocation, paths: tuple[str, ...]) -> None:
 
     removed = adding.remove(call.repository, call.directory, paths)
     for path in removed.back:
-        call.output.message(f"no longer staged: {path}")
+        call.output.message(f"unstaged: {path}")
     _emit(call, removed.marks, [], removed.back)
 
 

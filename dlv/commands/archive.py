@@ -1,4 +1,4 @@
-"""`dlv archive`: weights as small as possible, and as fast as asked."""
+"""`dlv archive`: compress weights with deltas."""
 
 from __future__ import annotations
 
@@ -26,50 +26,48 @@ _ROWS = ("calibration", "config", "sets")
         "dlv archive --alpha 3 --algorithm mt --dry-run",
         "dlv archive --bounds lenet",
     ],
-    exits={9: "no plan keeps the budgets; each is listed with what is possible"},
+    exits={9: "the budgets cannot be met"},
 )
 @argument("refs", nargs=-1, metavar="[REF]..", complete="reference")
 @option(
     "--algorithm",
     type=click.Choice(["best", "mt", "pt", "last", "mst", "spt"]),
-    help="Which solver plans; best if not said.",
+    help="Planner to use [default: best].",
 )
 @option(
     "--retrieval",
     type=click.Choice(["independent", "parallel"]),
     default="independent",
-    help="How a snapshot's time is counted: the sum of its matrices, or the slowest.",
+    help="How the time of a checkpoint is counted: sum of its tensors, or the slowest.",
 )
-@option("--budget", multiple=True, metavar="REF=TIME", help="A limit of its own, as 200ms or 2s.")
-@option("--alpha", type=float, metavar="A", help="All within A times the fastest possible.")
-@option("--clamp", is_flag=True, help="Raise budgets that cannot be kept to what is possible.")
-@option("--bounds", is_flag=True, help="Store bounds for dlv eval --progressive instead.")
-@option("--calibration", metavar="DATA", help="Typical rows, for --bounds; as dlv eval takes them.")
-@option("--config", metavar="FILE", help="How these are read: input_data, and the table data.")
-@option("--set", "sets", multiple=True, metavar="K=V", help="One of these: data.scale=1/255.")
-@option("--slow", is_flag=True, help="Search longer for a little less.")
-@option("--explain", metavar="MATRIX", help="Show how a matrix would be stored, and why.")
-@option("--export-graph", type=click.Path(path_type=Path), help="Write the storage graph here.")
-@option("--export-plan", type=click.Path(path_type=Path), help="Write the plan here.")
-@option("--dry-run", is_flag=True, help="Plan and show; change nothing.")
+@option(
+    "--budget", multiple=True, metavar="REF=TIME", help="Limit the read time of REF, such as 200ms."
+)
+@option("--alpha", type=float, metavar="A", help="Limit all to A times the fastest possible time.")
+@option("--clamp", is_flag=True, help="Raise budgets that cannot be met.")
+@option("--bounds", is_flag=True, help="Store bounds for eval --progressive instead.")
+@option("--calibration", metavar="DATA", help="Typical examples for --bounds.")
+@option("--config", metavar="FILE", help="Read settings: input_data, data.")
+@option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="K=V",
+    help="Change a setting, such as data.scale=1/255.",
+)
+@option("--slow", is_flag=True, help="Search longer for slightly smaller packs.")
+@option("--explain", metavar="TENSOR", help="Show how a tensor would be stored, and why.")
+@option("--export-graph", type=click.Path(path_type=Path), help="Write the storage graph to PATH.")
+@option("--export-plan", type=click.Path(path_type=Path), help="Write the plan to PATH.")
+@option("--dry-run", is_flag=True, help="Show the plan, change nothing.")
 def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
-    """Store weights as small as limits on reading time allow.
+    """Compress weights with deltas between similar tensors.
 
-    Every matrix is stored on its own or as the difference to a near relative, whichever is
-    smaller, so that each snapshot still comes back in time: the latest and tagged versions almost
-    as fast as possible, other versions within twice that or two seconds, checkpoints on the way
-    in any time (archive.* in the configuration). Not one bit changes: all is read back before the
-    old packs go. With REF only these versions are stored anew. Interrupted, it goes on where it
-    stopped.
-
-    The table says of each version what its tensors take as they are and what their matrices take
-    before and after: a difference without its base, and in each line what several versions hold.
-    Part is after / raw, depth the longest chain of differences. The packs are those of the whole
-    repository, each byte once.
-
-    With --bounds the weights of each version (of every name the latest, without REF) are stored so
-    that their first bytes tell most labels for certain, with what proves it beside them. Later
-    archives leave these matrices as they are.
+    Finds the smallest storage in which every checkpoint can still be read in time (config:
+    archive.*): latest and tagged versions fastest, others within twice that or two seconds. It is
+    lossless, and everything is read back before old packs are deleted. With REF, only these
+    versions are rewritten. With --bounds, weights are stored so that dlv eval --progressive can
+    decide from their first bytes.
     """
     if given["bounds"] or any(given[name] for name in _ROWS):
         _bounds(call, refs, given)
@@ -98,10 +96,10 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
 
 def _bounds(call: Invocation, refs: tuple[str, ...], options: dict[str, Any]) -> None:
     if not options["bounds"]:
-        raise UsageError("--calibration, --config and --set are for --bounds")
+        raise UsageError("--calibration, --config and --set require --bounds")
     import dlv.views.archive as view
 
-    planning.alone("bounds", options, why="bounds are not planned", others=_PLANNING)
+    planning.alone("bounds", options, others=_PLANNING)
     outcome = planning.make_bounds(call, refs, **{name: options[name] for name in _ROWS})
     document, blocks = view.bounded(outcome)
     call.output.emit("archive", document, *blocks)

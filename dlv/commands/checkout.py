@@ -1,4 +1,4 @@
-"""`dlv checkout`: files of a version, bit for bit."""
+"""`dlv checkout`: restore the files of a version, bit for bit."""
 
 from __future__ import annotations
 
@@ -18,40 +18,38 @@ _FORMATS = {"safetensors": "safetensors", "npz": "npz", "pt": "pt", "torch": "pt
     "checkout",
     examples=[
         "dlv checkout HEAD",
-        "dlv checkout HEAD --to restored --format npz",
+        "dlv checkout HEAD --to restored --file-format npz",
         "dlv checkout lenet@1 --planes 2 --to roughly",
     ],
     exits={
-        2: "a format that cannot hold a matrix's dtype; wrong usage",
-        4: "the version, its step or file was not found",
-        5: "files whose content is in no version would be overwritten; -f does it",
-        9: "a file name that is not safe to write",
+        4: "no such version, checkpoint or file",
+        5: "uncommitted changes would be overwritten",
+        9: "an unsafe file name",
     },
 )
 @argument("reference", metavar="REF", complete="reference")
 @argument("paths", metavar="[PATH..]", nargs=-1)
-@option("--to", metavar="DIR", help="Write there instead of into the project's folder.")
-@option("--format", "format_", type=click.Choice(list(_FORMATS)), help="Write weights as this.")
+@option("--to", metavar="DIR", help="Write to DIR instead of the project.")
+@option("--file-format", "format_", type=click.Choice(list(_FORMATS)), help="Convert the weights.")
 @option(
     "--planes",
     type=click.IntRange(1),
     metavar="K",
-    help="Approximate weights, from the first K planes; with --to.",
+    help="Write approximate weights from K byte planes.",
 )
-@option("--no-weights", is_flag=True, help="Only the other files.")
-@option("-f", "--force", is_flag=True, help="Overwrite files whose content is kept nowhere.")
+@option("--no-weights", is_flag=True, help="Skip weights.")
+@option("-f", "--force", is_flag=True, help="Overwrite uncommitted changes.")
 def run(
     call: Invocation, to: str | None, format_: str | None, no_weights: bool, **given: Any
 ) -> None:
-    """Write files of a version as they were added.
+    """Restore the files of a version.
 
-    REF/STEP writes the weights of that snapshot, PATH only these files. Every hash is checked
-    before a file takes its place, and on an error nothing is changed. HEAD follows when all of
-    REF goes to the project's folder. Files that the previous HEAD has and REF does not are then
-    removed, unless you changed them. With --planes the weights are approximate, in files whose
-    names say so, as w.2-planes.npz.
+    REF/STEP restores the weights of one checkpoint, PATH only these files. Every hash is verified
+    before a file is replaced, and on an error nothing changes. Without PATH and --to, HEAD moves
+    to REF, and unchanged files that REF does not have are removed. With --planes the weights are
+    approximate and their files are named like w.2-planes.npz.
     """
-    with call.progress("writing") as bar:
+    with call.progress("Writing files") as bar:
         import dlv.versions.checkout as checkouts
 
         found = checkouts.checkout(
@@ -79,7 +77,7 @@ def run(
             call.output.message(f"the weights are exact: {read}")
         else:
             name = found.version.label
-            call.output.warn(f"these are not the weights of {name} but near them, from {read}")
+            call.output.warn(f"approximate weights for {name}, from {read}")
     say_files(call, found)
     if found.head:
         call.output.message(f"HEAD is now at {found.version.label}")

@@ -1,4 +1,4 @@
-"""`dlv commit`: what is staged becomes a version."""
+"""`dlv commit`: record the staged files as a version."""
 
 from __future__ import annotations
 
@@ -22,33 +22,59 @@ from dlv.errors import UsageError
         "dlv commit -m 'Evaluated again' --param seed=7 --param note='two runs'",
     ],
     exits={
-        2: "nothing is staged; no message; no name yet; wrong metrics or parameters",
-        5: "a file changed since it was added; the name is a tag",
-        9: "a pickle, which could run any program; a file name that is not safe",
+        5: "a file changed after it was staged, or the name is a tag",
+        9: "a pickle that could execute code, or an unsafe file name",
     },
 )
-@option("-m", "--message", aliases=["--commit_msg"], metavar="TEXT", help="What this version is.")
+@option(
+    "-m",
+    "--message",
+    aliases=["--commit_msg"],
+    metavar="TEXT",
+    help="Commit message [default: from $EDITOR].",
+)
 @option("-a", "--all", "everything", is_flag=True, help="Stage changed and missing files first.")
-@option("--name", aliases=["--model_name"], metavar="NAME", help="Name; else the parent's.")
+@option(
+    "--name",
+    aliases=["--model_name"],
+    metavar="NAME",
+    help="Model to commit to [default: the parent's].",
+)
 @option(
     "--parent",
     "parents",
     multiple=True,
     metavar="REF",
     complete="reference",
-    help="Instead of HEAD.",
+    help="Parent version [default: HEAD].",
 )
-@option("--orphan", is_flag=True, help="A new model: no parent, nothing carried on from HEAD.")
-@option("--metrics", multiple=True, metavar="FILE", help="Final metrics: JSON, TOML or YAML.")
-@option("--tb", "folder", metavar="DIR", help="Curves of TensorBoard: all runs below DIR.")
-@option("--log", "logs", multiple=True, metavar="FILE", help="A metric log: CSV or JSON lines.")
-@option("--log-step", metavar="COL", help="Column of --log that holds the step.")
-@option("--log-time", metavar="COL", help="Column of --log that holds the time.")
-@option("--param", "params", multiple=True, metavar="K=V", help="A hyperparameter; V as JSON.")
-@option("--scheme", metavar="S", help="Store weights lossily: fp16, uniform:8, and others.")
-@option("--archive/--no-archive", default=None, help="Then store it and its parents smaller.")
-@option("--bounds/--no-bounds", default=None, help="Then store bounds for dlv eval --progressive.")
-@option("--allow-empty", is_flag=True, help="Also if nothing is staged.")
+@option("--orphan", is_flag=True, help="Start a new model without a parent.")
+@option(
+    "--metrics", multiple=True, metavar="FILE", help="Read final metrics from JSON, TOML or YAML."
+)
+@option("--tb", "folder", metavar="DIR", help="Read TensorBoard event files below DIR.")
+@option(
+    "--log",
+    "logs",
+    multiple=True,
+    metavar="FILE",
+    help="Read metrics from a CSV or JSON lines log.",
+)
+@option("--log-step", metavar="COL", help="Column of a log with the step.")
+@option("--log-time", metavar="COL", help="Column of a log with the time.")
+@option(
+    "--param",
+    "params",
+    multiple=True,
+    metavar="K=V",
+    help="Set a hyperparameter; V is JSON or a string.",
+)
+@option(
+    "--quantize", "scheme", metavar="SCHEME", help="Round the weights: fp16, bf16, uniform:8, .."
+)
+@option("--archive/--no-archive", default=None, help="Compress it and its parents afterwards.")
+@option("--bounds/--no-bounds", default=None, help="Store bounds for eval --progressive.")
+@option("--allow-empty", is_flag=True, help="Commit even if nothing changed.")
 def run(
     call: Invocation,
     message: str | None,
@@ -58,22 +84,21 @@ def run(
     bounds: bool | None,
     **given: Any,
 ) -> None:
-    """Make a version of what is staged.
+    """Record the staged files as a version.
 
-    It is called NAME@1, NAME@2, and so on. Files and network of the parent are carried on;
-    new weights take the place of the old ones. Matrices that are stored already take no room.
-    Without -m, $EDITOR opens for the message.
+    Versions are named NAME@1, NAME@2, and so on. A version inherits the files and network of its
+    parent; new weights replace the old ones. Tensors that are already stored take no space.
     """
     repository = call.repository  # before the editor opens: it may not be there
     message = commit_message(call) if message is None else message.strip()
     if not message:
-        raise UsageError("commit message required", hint="dlv commit -m 'What was done'")
+        raise UsageError("commit message required", hint="dlv commit -m 'what changed'")
     # Nothing is computed here that its threads could share, and to start them takes time.
     import dlv.views.versions as view
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     columns = {"step": given.pop("log_step"), "time": given.pop("log_time")}
-    with call.progress("storing") as bar, contextlib.ExitStack() as stack:
+    with call.progress("Storing") as bar, contextlib.ExitStack() as stack:
         import dlv.versions.commit as committing
 
         if everything:
@@ -113,10 +138,10 @@ def run(
     for warning in made.warnings:
         call.output.warn(warning)
     if made.rounded:
-        many = "1 matrix was" if made.rounded == 1 else f"{made.rounded} matrices were"
+        many = "1 tensor" if made.rounded == 1 else f"{made.rounded} tensors"
         call.output.warn(
-            f"{made.name}@{made.number} is lossy: {many} rounded by {made.scheme}, and the exact"
-            " ones are in your files alone"
+            f"{made.name}@{made.number} is quantized to {made.scheme} ({many}); the exact weights"
+            " exist only in your files"
         )
     document, line = view.committed(made, saved, record, terminal=call.output.terminal)
     call.output.emit("commit", document, line, ids=[made.id])
@@ -133,7 +158,7 @@ def _parameters(items: tuple[str, ...]) -> dict[str, Any]:
     for item in items:
         key, equals, text = item.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"`{item}` is not of the form K=V", hint="--param lr=0.1")
+            raise UsageError(f"`{item}` is not K=V", hint="dlv commit --param lr=0.1 ...")
         found |= settings_files.flatten({key.strip(): _value(text)})
     return found
 

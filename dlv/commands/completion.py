@@ -1,4 +1,4 @@
-"""`dlv completion`: what makes TAB work in a shell."""
+"""`dlv completion`: shell completion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dlv.commands.shared.options import argument, command, option
 from dlv.terminal.output import Verbatim
 
 _NEXT = {
-    "bash": "open a new shell; the package bash-completion must be installed",
+    "bash": "open a new shell (requires the package bash-completion)",
     "zsh": "add `fpath+=({folder})` to ~/.zshrc before compinit, then open a new shell",
     "fish": "open a new shell",
 }
@@ -17,12 +17,12 @@ _NEXT = {
 
 @command("completion", examples=["dlv completion bash", "dlv completion fish --install"])
 @argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
-@option("--install", is_flag=True, help="Write the script where the shell finds it.")
+@option("--install", is_flag=True, help="Write the script to where the shell finds it.")
 def run(call: Invocation, shell: str, install: bool) -> None:
-    """Print or install the completion script of a shell.
+    """Print or install shell completion.
 
-    SHELL is bash, zsh or fish. Commands, options, names of models, numbers, tags and
-    configuration keys are completed.
+    SHELL is bash, zsh or fish. Commands, options, models, versions, tags and config keys are
+    completed.
     """
     import dlv.terminal.completion as completion
 

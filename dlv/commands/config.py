@@ -17,15 +17,15 @@ from dlv.terminal.table import Cell, Column, Table, Text
         "dlv config --show-origin",
         "dlv config --user --unset user.name",
     ],
-    exits={2: "an unknown key, a value of the wrong type"},
+    exits={2: "unknown key, or a value of the wrong type"},
 )
 @argument("key", required=False, complete="key")
 @argument("value", required=False)
-@option("--user", "level", flag_value="user", help="Write the user's file.")
-@option("--repo", "level", flag_value="repository", help="Write the repository's file (default).")
-@option("--system", "level", flag_value="system", help="Write the machine's file.")
-@option("--unset", is_flag=True, help="Take KEY out of the file.")
-@option("--show-origin", is_flag=True, help="Show the file and line of each value.")
+@option("--user", "level", flag_value="user", help="Use the user's file.")
+@option("--repo", "level", flag_value="repository", help="Use the repository's file [default].")
+@option("--system", "level", flag_value="system", help="Use the system's file.")
+@option("--unset", is_flag=True, help="Delete KEY from the file.")
+@option("--show-origin", is_flag=True, help="Show where each value comes from.")
 def run(
     call: Invocation,
     key: str | None,
@@ -34,14 +34,13 @@ def run(
     unset: bool,
     show_origin: bool,
 ) -> None:
-    """Show or change the configuration.
+    """Show or change config keys.
 
-    Without KEY all values are shown, with KEY its value, with VALUE it is set. A value counts
-    from the first of: a flag, a variable DLV_TABLE_KEY, the repository's file, the user's, the
-    machine's.
+    Without KEY, all keys are shown. A value is taken from the first of: command-line option,
+    environment variable DLV_TABLE_KEY, the repository's file, the user's, the system's.
     """
     if unset and (key is None or value is not None):
-        raise UsageError("--unset takes one KEY and no VALUE", hint="dlv config --unset user.name")
+        raise UsageError("--unset requires a KEY and no VALUE", hint="dlv config --unset user.name")
     import dlv.config as config_module
 
     if key is not None and (unset or value is not None):

@@ -1,4 +1,4 @@
-"""`dlv copy`: begin a new model with the files of another one, its network edited on the way."""
+"""`dlv copy`: start a new model from a version, with an edited network if asked."""
 
 from __future__ import annotations
 
@@ -23,24 +23,30 @@ if TYPE_CHECKING:
         "dlv copy HEAD features cut --slice conv1..fc1",
     ],
     exits={
-        4: "the version, a node or an edge was not found, or the version has no network",
-        5: "NAME is taken, or a file whose content is in no version is in the way; -f",
-        9: "a file name that is not safe to write",
+        4: "no such version or layer, or the version has no network",
+        5: "NAME is taken, or uncommitted changes would be overwritten",
+        9: "an unsafe file name",
     },
 )
 @argument("reference", metavar="REF", complete="reference")
 @argument("name", metavar="NAME")
 @argument("directory", metavar="[DIR]", required=False)
-@option("--no-weights", is_flag=True, help="Only the other files.")
-@option("-f", "--force", is_flag=True, help="Even if NAME or a file is there already.")
-@option("--slice", metavar="A..B", help="Only the layers from A to B.")
-@option("--delete", multiple=True, metavar="NODE", complete="layer", help="Take a layer out.")
-@option("--replace", multiple=True, metavar="NODE=T", help="Put T in the place of a layer.")
-@option("--insert", multiple=True, metavar="NODE=T", help="Put T behind NODE, or between A..B.")
-@option("--set", "set", multiple=True, metavar="NODE.ATTR=V", help="Set an attribute: resize.")
-@option("--rename", multiple=True, metavar="OLD=NEW", help="Give a layer another name.")
-@option("--seed", type=int, metavar="N", help="Of the weights that begin anew; 0 if not given.")
-@option("--all", "everything", is_flag=True, help="Report weights that are just copied, too.")
+@option("--no-weights", is_flag=True, help="Skip weights.")
+@option("-f", "--force", is_flag=True, help="Overwrite NAME and uncommitted changes.")
+@option("--slice", metavar="A..B", help="Keep only the layers from A to B.")
+@option("--delete", multiple=True, metavar="LAYER", complete="layer", help="Delete a layer.")
+@option("--replace", multiple=True, metavar="LAYER=T", help="Replace a layer by T.")
+@option("--insert", multiple=True, metavar="LAYER=T", help="Insert T after LAYER, or between A..B.")
+@option(
+    "--set",
+    "set",
+    multiple=True,
+    metavar="LAYER.ATTR=V",
+    help="Set an attribute, such as conv1.out=32.",
+)
+@option("--rename", multiple=True, metavar="OLD=NEW", help="Rename a layer.")
+@option("--seed", type=int, metavar="N", help="Seed for reinitialized weights [default: 0].")
+@option("--all", "everything", is_flag=True, help="Show unchanged items, too.")
 def run(
     call: Invocation,
     reference: str,
@@ -50,18 +56,12 @@ def run(
     seed: int | None,
     **given: Any,
 ) -> None:
-    """Begin a new model with the files of a version.
+    """Start a new model from the files of a version.
 
-    The files of REF are written into the project's folder, or into DIR. The next commit then
-    makes NAME@1 and keeps REF as its parent.
-
-    --slice, --delete, --replace, --insert, --set and --rename edit the network, in this order;
-    nodes go by the names or aliases that dlv desc REF shows, a layer to put in is written as
-    RELU(), POOL("MAX", kernel=2, stride=2) or [CONV("c", out=64, kernel=3, pad=1), RELU()]. In
-    place of REF's own, a network.json and NAME.safetensors are written: weights are copied where
-    they fit, in part where a layer has another size, and begin anew where there are none. REF
-    may then be a snapshot, such as lenet@1/100. The result is checked; what would not be sound
-    is refused.
+    Writes the files of REF to the project or to DIR. The next commit creates NAME@1 with REF as
+    its parent. The editing options change the network, in the order listed; T is a layer such as
+    RELU() or POOL("MAX", kernel=2, stride=2), or a list of layers. Weights are copied where they
+    fit and reinitialized elsewhere. An invalid network is refused.
     """
     weights, everything = not given.pop("no_weights"), given.pop("everything")
     instructions = None
@@ -71,12 +71,12 @@ def run(
         instructions = instructing.Instructions(**given, seed=seed or 0)
     elif seed is not None or everything:
         raise UsageError(
-            f"{'--seed' if seed is not None else '--all'} needs an edit",
-            hint="--set conv1.out=64, --delete, --insert, --replace, --slice or --rename",
+            f"{'--seed' if seed is not None else '--all'} requires an edit of the network",
+            hint=f"dlv copy {reference} {name} --set LAYER.ATTR=V",
         )
     import dlv.views.derived as view
 
-    with call.progress("writing") as bar:
+    with call.progress("Writing files") as bar:
         import dlv.versions.copying as copying
 
         made = copying.copy(
@@ -98,12 +98,12 @@ def run(
     for note in (*made.notes, *(edit.warning for edit in made.edits if edit.warning)):
         call.output.warn(note)
     say_files(call, made)
-    call.output.message(f"the next commit is of `{name}`, a copy of {made.version.label}")
-    next_step = "change what is to differ, then dlv add PATH.. and dlv commit -m MESSAGE"
+    call.output.message(f"The next commit creates {name}@1 (parent: {made.version.label})")
+    next_step = "edit the files, then: dlv add . && dlv commit -m MESSAGE"
     if made.made:
         folder = "" if directory is None else f"{directory.rstrip('/')}/"
         paths = " ".join(folder + path for path in made.made)
-        next_step = f"train it, then dlv add {paths} and dlv commit -m MESSAGE"
+        next_step = f"train it, then: dlv add {paths} && dlv commit -m MESSAGE"
     call.output.hint(next_step)
     blocks: list[Block] = [
         Table(

@@ -1,4 +1,4 @@
-"""`dlv demo`: something to try the other commands on."""
+"""`dlv demo`: create a small repository to try commands on."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dlv.terminal.table import Column, Id, Items, Table, Text
 @command(
     "demo",
     examples=["dlv demo tour", "dlv demo other --json"],
-    exits={5: "DIR is there and not empty"},
+    exits={5: "DIR exists and is not empty"},
 )
 @argument("directory", metavar="[DIR]", default="dlv-demo")
 def run(call: Invocation, directory: str) -> None:
-    """Make a small repository to try things in.
+    """Create a small repository to try commands on.
 
-    Trains a small network with numpy, a second or two, and commits four versions of it to a
-    repository in DIR (dlv-demo unless named). Delete the folder when you have seen enough.
+    Trains a small network with numpy for a second or two and commits four versions of it to a
+    repository in DIR [default: dlv-demo]. Delete the folder when you are done.
     """
     import dlv.demo.run as demos
 

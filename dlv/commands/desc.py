@@ -1,4 +1,4 @@
-"""`dlv desc`: what is known of one version."""
+"""`dlv desc`: describe a version in full."""
 
 from __future__ import annotations
 
@@ -18,61 +18,80 @@ from dlv.errors import UsageError
         "dlv desc lenet",
         "dlv desc lenet@2 --network",
         "dlv desc lenet@2 --layers",
-        "dlv desc lenet@1 --matrix conv1.weight",
+        "dlv desc lenet@1 --tensor conv1.weight",
         "dlv desc lenet@2 --stats --json",
-        "dlv desc lenet@1 --matrix conv1.weight --planes 2",
+        "dlv desc lenet@1 --tensor conv1.weight --planes 2",
         "dlv desc lenet --activations conv1 --activations fc1 --data test.npz",
     ],
-    exits={4: "no such version, snapshot or matrix"},
+    exits={4: "no such version, checkpoint or tensor"},
 )
 @argument("ref", required=False, default="HEAD", complete="reference")
-@option("--network", "-n", "drawn", is_flag=True, help="Draw the network instead of a table.")
-@option("--layers", is_flag=True, help="Only the layers: inputs, tensors, FLOPs, activations.")
-@option("--matrix", metavar="M", aliases=["--tensor"], help="One matrix: figures, histogram.")
-@option("--stats", is_flag=True, help="Only figures of all matrices: min, max, mean, std, L2, ..")
-@option("--planes", type=click.IntRange(1), metavar="K", help="Bounds from K planes of each.")
-@option("--exact", is_flag=True, help="Read all planes, as is done without --planes, too.")
-@option("--activations", multiple=True, metavar="NODE", complete="layer", help="Of data.")
-@option("--data", metavar="DATA", help="What they are computed for, as dlv eval reads it.")
-@option("--set", "sets", multiple=True, metavar="K=V", help="A setting of the data.")
-@option("--out", type=click.Path(path_type=Path), metavar="F.npz", help="Write activations here.")
-@option("--all", "everything", is_flag=True, help="List the matrices of the optimizer, too.")
+@option("--network", "drawn", is_flag=True, help="Draw the network.")
+@option("--layers", is_flag=True, help="Show only layers: inputs, tensors, FLOPs.")
+@option("--tensors", is_flag=True, help="Show only tensors and how they are stored.")
+@option(
+    "--tensor",
+    "matrix",
+    metavar="NAME",
+    aliases=["--matrix"],
+    help="Show one tensor with statistics.",
+)
+@option("--stats", is_flag=True, help="Show only statistics of all tensors.")
+@option(
+    "--planes", type=click.IntRange(1), metavar="K", help="Read only K byte planes; show bounds."
+)
+@option("--activations", multiple=True, metavar="LAYER", complete="layer", help="Show activations.")
+@option("--data", metavar="DATA", help="Data to compute activations on.")
+@option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="K=V",
+    help="Change a setting, such as data.scale=1/255.",
+)
+@option(
+    "-o",
+    "--output",
+    "out",
+    type=click.Path(path_type=Path),
+    metavar="F.npz",
+    help="Write activations here.",
+)
+@option("--all", "everything", is_flag=True, help="Include optimizer state.")
 def run(
     call: Invocation,
     ref: str,
     drawn: bool,
     layers: bool,
+    tensors: bool,
     matrix: str | None,
     stats: bool,
     planes: int | None,
-    exact: bool,
     everything: bool,
     **given: Any,
 ) -> None:
-    """Describe a version: network, metrics, matrices, storage.
+    """Describe a version: network, metrics, tensors, storage.
 
-    REF is a version such as lenet@2, or a snapshot of it such as lenet@2/1000; HEAD, if it is
-    left out. Weights are read only for --matrix and --stats. NaN and infinities are counted and
-    left out of the figures. With --planes they are read in part, and each figure is shown as
-    the two ends between which it lies; --activations then come with a radius, within which
-    all of the weights would have them (it needs what `dlv archive --bounds` stores).
+    REF is a version such as lenet@2 or a checkpoint such as lenet@2/1000 [default: HEAD]. Weights
+    are read only for --tensor and --stats. With --planes they are read in part and bounds are
+    shown; --activations then needs the bounds that dlv archive --bounds stores.
     """
     named = bool(given["activations"])
-    if sum((layers, stats, drawn, named, matrix is not None)) > 1:
-        raise UsageError("give one of --network, --layers, --matrix, --stats, --activations")
-    if planes is not None and exact:
-        raise UsageError("give one of --planes and --exact")
+    if sum((layers, tensors, stats, drawn, named, matrix is not None)) > 1:
+        raise UsageError(
+            "--network, --layers, --tensors, --tensor, --stats and --activations cannot be combined"
+        )
     if planes is not None and matrix is None and not stats and not named:
-        raise UsageError("--planes is about figures", hint="--matrix M or --stats")
+        raise UsageError("--planes requires --tensor, --stats or --activations")
     if not named and any(given.values()):
-        raise UsageError("--data, --set and --out are about --activations")
+        raise UsageError("--data, --set and --output require --activations")
     if named:
         _activations(call, ref, planes, **given)
         return
     import dlv.views.description as view
 
-    brief = layers or stats or matrix is not None
-    with call.progress("read") as bar:
+    brief = layers or tensors or stats or matrix is not None
+    with call.progress("Reading") as bar:
         import dlv.versions.describe as describe
 
         found = describe.describe(
@@ -92,6 +111,9 @@ def run(
         call.output.emit("desc", document, *view.matrix_blocks(found, call.output), ids=ids)
     elif layers:
         call.output.emit("desc", document, *view.layers(found, call.output), ids=ids)
+    elif tensors:
+        table = view.tensors_table(found, everything=everything)
+        call.output.emit("desc", document, table, ids=ids)
     elif stats:
         import dlv.views.values as values
 
@@ -103,7 +125,7 @@ def run(
 
 
 def _activations(call: Invocation, ref: str, planes: int | None, **given: Any) -> None:
-    """What nodes compute on data."""
+    """Show what layers compute on data."""
     import dlv.evaluation.activations as activations
     import dlv.processors as processors
     import dlv.versions.describe as describe

@@ -1,4 +1,4 @@
-"""`dlv doctor`: is everything that dlv needs in order here?"""
+"""`dlv doctor`: check the environment."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import command
 from dlv.terminal.table import Cell, Column, Table, Text
 
-_WORDS = {True: ("ok", "green"), False: ("fault", "red"), None: ("-", "dim")}
+_WORDS = {True: ("ok", "green"), False: ("problem", "red"), None: ("-", "dim")}
 
 
 @command("doctor", examples=["dlv doctor", "dlv doctor --json"], exits={1: "a check failed"})
 def run(call: Invocation) -> int | None:
-    """Look for trouble in the environment, with the fix for each.
+    """Check the environment and suggest fixes.
 
-    Works inside and outside a repository. Nothing is changed.
+    Works inside and outside a repository, and changes nothing.
     """
     import dlv.upkeep.doctor as doctor
 

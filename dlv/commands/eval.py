@@ -1,4 +1,4 @@
-"""`dlv eval`: versions tested on data, without leaving the repository."""
+"""`dlv eval`: evaluate versions on data."""
 
 from __future__ import annotations
 
@@ -41,62 +41,90 @@ class _AfterEquals(Option):
     examples=[
         "dlv eval lenet test.npz",
         "dlv eval lenet@1/100 lenet@2 lenet@3 test.npz --no-save",
-        "dlv eval lenet test.npz --confusion --labels-out labels.csv",
-        "dlv eval lenet test.npz --activations conv1 --out conv1.npz --set data.rows=10",
+        "dlv eval lenet test.npz --confusion --predictions-out predictions.csv",
+        "dlv eval lenet test.npz --activations conv1 -o conv1.npz --set data.rows=10",
         "dlv eval lenet test.npz --progressive --json",
     ],
     exits={
-        2: "the data does not fit the network, or has unknown labels; an option",
-        4: "no such version, node or file; a version without network or weights",
-        5: "a file to be written is there already",
-        9: "a configuration that names code",
+        4: "no such version, layer or file, or no network or weights",
+        5: "an output file exists",
+        9: "a config file that names code",
     },
 )
-@argument("words", nargs=-1, required=True, metavar="REF.. [DATA]", complete="reference")
-@option("--config", metavar="FILE", help="Settings: input_data, batch_size, top_k, table data.")
-@option("--set", "sets", multiple=True, metavar="K=V", help="One setting, as data.scale=1/255.")
+@argument("words", nargs=-1, metavar="[REF].. [DATA]", complete="reference")
+@option("--config", metavar="FILE", help="Read settings: input_data, batch_size, top_k, data.")
+@option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="K=V",
+    help="Change a setting, such as data.scale=1/255.",
+)
 @click.option(
     "--progressive",
     cls=_AfterEquals,
     is_flag=False,
     flag_value=MODES[0],
     type=click.Choice(MODES),
-    help="Read only as many planes as determine the labels; =calibrated proves nothing.",
+    help="Read only the bytes that decide; =calibrated is not guaranteed.",
 )
-@option("--strict", is_flag=True, help="Determined for any float32 evaluation, not float64 alone.")
-@option("--tighten", is_flag=True, help="Bound open rows once more, backwards: slower, less read.")
-@option("--precision", type=click.Choice(["float64", "float32"]), help="Of the full evaluation.")
+@option("--strict", is_flag=True, help="Guarantee predictions for any float32 computation.")
+@option("--tighten", is_flag=True, help="Bound undecided examples twice: slower, reads less.")
+@option(
+    "--precision", type=click.Choice(["float64", "float32"]), help="Precision [default: float64]."
+)
 @option(
     "--engine",
     type=click.Choice(["numpy", "torch", "onnxruntime"]),
-    help="What computes the full evaluation; numpy if not said.",
+    help="Engine for the full evaluation [default: numpy].",
 )
-@option("--max-bytes", type=click.IntRange(0), metavar="N", help="Read no more; rows stay open.")
-@option("--top-k", type=click.IntRange(1), metavar="K", help="Also whether the K first hold it.")
-@option("--confusion", is_flag=True, help="Count which class was taken for which.")
-@option("--activations", multiple=True, metavar="NODE", complete="layer", help="Values of a node.")
-@option("--out", type=click.Path(path_type=Path), metavar="F.npz", help="Where these are written.")
-@option("--labels-out", type=click.Path(path_type=Path), metavar="F", help="Labels: CSV or npz.")
-@option("--batch", type=click.IntRange(1), metavar="N", help="Rows that are computed together.")
-@option("--no-save", is_flag=True, help="Do not keep the result with the version.")
-@option("--force", "-f", is_flag=True, help="Write over files that are there.")
+@option(
+    "--max-bytes",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Stop after N bytes; the rest stays undecided.",
+)
+@option("--top-k", type=click.IntRange(1), metavar="K", help="Report top-K accuracy, too.")
+@option("--confusion", is_flag=True, help="Show the confusion matrix.")
+@option(
+    "--activations",
+    multiple=True,
+    metavar="LAYER",
+    complete="layer",
+    help="Write activations of LAYER.",
+)
+@option(
+    "-o",
+    "--output",
+    "out",
+    type=click.Path(path_type=Path),
+    metavar="F.npz",
+    help="Write activations here.",
+)
+@option(
+    "--predictions-out",
+    "labels_out",
+    type=click.Path(path_type=Path),
+    metavar="F",
+    help="Write predictions: CSV or npz.",
+)
+@option("--batch", type=click.IntRange(1), metavar="N", help="Examples per batch.")
+@option("--no-save", is_flag=True, help="Do not save the results.")
+@option("-f", "--force", is_flag=True, help="Overwrite output files.")
 def run(call: Invocation, no_save: bool, **given: Any) -> None:
-    """Test versions on data and keep the results.
+    """Evaluate versions on data and save the results.
 
-    REF is a version, or a snapshot of one such as lenet@2/1000. DATA is an .npz or .npy file,
-    CSV, a folder of images with a subfolder per class, a file that is stored with a version
-    (lenet@1:test.npz), or python:module:function; left out, the data set that was added with
-    the version. Scores are computed with numpy in float64 from the stored weights.
-
-    With --progressive only the first planes of the weights are read where these determine
-    the label of a row already: labels are those of the full evaluation, surely. It needs the
-    bounds that `dlv archive --bounds` stores, and says so where it reads everything.
+    REF is a version or a checkpoint such as lenet@2/1000 [default: HEAD]. DATA is an .npz, .npy or
+    CSV file, a folder of images, a committed file (lenet@1:test.npz) or python:module:function;
+    by default the data set committed with the version. Results are saved as metrics of the data
+    set, such as test/accuracy. --progressive gives the same predictions from fewer bytes; it
+    needs the bounds that dlv archive --bounds stores.
     """
     import dlv.processors as processors
     import dlv.views.evaluated as view
 
     processors.bound_threads(call.environ)
-    with call.progress("evaluate", rows=True) as bar:
+    with call.progress("Evaluating", rows=True) as bar:
         import dlv.evaluation.evaluate as evaluate
 
         request = evaluate.Request(
@@ -126,7 +154,7 @@ def _save(call: Invocation, evaluated: evaluate.Evaluated) -> None:
     try:
         saved = evaluated.save(call.repository, call.author)
     except DlvError as error:
-        error.hint = error.hint or "--no-save only shows the result"
+        error.hint = error.hint or "to show the results without saving: dlv eval --no-save"
         raise
     if saved:
-        call.output.message(f"saved with {', '.join(each.version for each in saved)}")
+        call.output.message(f"saved results of {', '.join(each.version for each in saved)}")

@@ -1,4 +1,4 @@
-"""`dlv export`: a version's weights or network as one file."""
+"""`dlv export`: write the weights or network of a version to one file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
+from dlv.errors import UsageError
 from dlv.terminal.output import Line
 from dlv.terminal.table import Bytes, Id
 
@@ -21,42 +22,50 @@ _FORMATS = {
     "export",
     examples=["dlv export HEAD weights.npz", "dlv export HEAD net.json && cat net.json"],
     exits={
-        2: "the ending of OUT says no format; a format that cannot hold a dtype or a layer",
-        4: "no such version, layer or matrix; the version has no weights or no network",
-        5: "OUT exists; -f overwrites it",
+        4: "no such version, layer or tensor, or no weights or network",
+        5: "the output file exists",
     },
 )
-@argument("reference", metavar="REF", complete="reference")
-@argument("out", metavar="OUT")
-@option("--format", "format_", type=click.Choice(list(_FORMATS)), help="Else by OUT's ending.")
-@option("--layer", multiple=True, metavar="PATTERN", complete="layer", help="Only these layers.")
+@argument("words", nargs=-1, metavar="[REF] [FILE]", complete="reference")
+@option("-o", "--output", "out", metavar="FILE", help="Write FILE.")
 @option(
-    "--matrices",
+    "--file-format",
+    "format_",
+    type=click.Choice(list(_FORMATS)),
+    help="Format [default: by extension].",
+)
+@option(
+    "--layer", multiple=True, metavar="PATTERN", complete="layer", help="Write only these layers."
+)
+@option(
+    "--tensor",
+    "matrices",
     aliases=["--tensors"],
     multiple=True,
     metavar="PATTERN",
-    help="Only these matrices, as in `conv*.weight`.",
+    help="Write only these, such as conv*.weight.",
 )
-@option("--all", "everything", is_flag=True, help="Also the state of an optimizer.")
-@option("-f", "--force", is_flag=True, help="Overwrite OUT.")
+@option("--all", "everything", is_flag=True, help="Include optimizer state.")
+@option("-f", "--force", is_flag=True, help="Overwrite FILE.")
 def run(
     call: Invocation,
-    reference: str,
-    out: str,
+    words: tuple[str, ...],
+    out: str | None,
     format_: str | None,
     layer: tuple[str, ...],
     matrices: tuple[str, ...],
     everything: bool,
     force: bool,
 ) -> None:
-    """Write the weights of a version, or its network, to one file.
+    """Write the weights or network of a version to one file.
 
-    Formats of weights are safetensors, npz, pt (torch) and gguf; onnx and keras hold a network with
-    its weights, to be run elsewhere; json is the network in its plain form. REF/STEP takes that
-    snapshot. If the file that was added had this format, and all of it is wanted, OUT becomes
-    the same file byte for byte.
+    REF is a version or a checkpoint such as lenet@2/1000 [default: HEAD]. Formats of weights are
+    safetensors, npz, pt and gguf; onnx and keras files hold the network, too, and json only the
+    network. If the committed file has the same format and nothing is left out, FILE is identical
+    to it.
     """
-    with call.progress("writing") as bar:
+    reference, out = _words(words, out)
+    with call.progress("Writing files") as bar:
         import dlv.versions.transfer as transfer
 
         made = transfer.export(
@@ -78,7 +87,7 @@ def run(
         call.output.warn(note)
     if made.left_out:
         call.output.message(
-            f"{_count(made.left_out)} of the optimizer left out; --all exports everything"
+            f"skipped {_count(made.left_out)} of the optimizer; to include them: dlv export --all"
         )
     written = {
         "path": made.path,
@@ -90,13 +99,21 @@ def run(
     }
     what = "network" if made.format == "json" else _count(made.tensors)
     if made.original:
-        what = f"{what}, the same file as was added"
+        what = f"{what}, identical to the committed file"
     call.output.emit(
         "export",
         {"version": made.version.id, "written": [written], "left_out": made.left_out},
         Line(made.path, Bytes(made.bytes), Id(made.hash), what),
         ids=[made.path],
     )
+
+
+def _words(words: tuple[str, ...], out: str | None) -> tuple[str, str]:
+    """Tell REF and FILE apart: with -o, or if there is one word only, the other has a default."""
+    left = [*words, *([out] if out is not None else [])]
+    if len(left) > 2 or not left or (out is not None and len(words) > 1):
+        raise UsageError("export requires one FILE", hint="dlv export HEAD weights.safetensors")
+    return ("HEAD", left[0]) if len(left) == 1 else (left[0], left[1])
 
 
 def _count(tensors: int) -> str:

@@ -17,18 +17,27 @@ from dlv.errors import UsageError
         "dlv gc --grace 0 -y",
     ],
     exits={
-        4: "no version has the metric, or no quarantine is called so",
-        5: "others read or write for too long",
-        6: "something cannot be read that tells what is needed: nothing is taken",
-        9: "something would be deleted for good, and nobody confirmed it",
+        4: "no such metric or quarantine",
+        6: "corrupt data; nothing is deleted",
+        9: "deletion was not confirmed",
     },
 )
-@option("--keep-last", type=click.IntRange(min=1), metavar="N", help="First remove older ones.")
-@option("--keep-best", multiple=True, metavar="METRIC:N", help="First remove the others.")
-@option("--grace", metavar="TIME", help="How long things stay: 14d, 12h, or 0 for not at all.")
-@option("--restore", metavar="ID", help="Take everything back out of this quarantine.")
-@option("--dry-run", is_flag=True, help="Only say what would be done.")
-@option("-y", "--yes", is_flag=True, help="Delete without asking.")
+@option(
+    "--keep-last",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="First remove all but the newest N versions.",
+)
+@option(
+    "--keep-best",
+    multiple=True,
+    metavar="METRIC:N",
+    help="First remove all but the best N versions.",
+)
+@option("--grace", metavar="TIME", help="Grace period, such as 14d, 12h or 0 [default: gc.grace].")
+@option("--restore", metavar="ID", help="Restore everything from this quarantine.")
+@option("--dry-run", is_flag=True, help="Show what would be deleted.")
+@option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def run(
     call: Invocation,
     keep_last: int | None,
@@ -38,30 +47,29 @@ def run(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Take out of the repository what was removed long enough ago.
+    """Delete removed versions after the grace period.
 
-    Versions and snapshots that were removed or undone for the time of grace (gc.grace, 14d)
-    leave the repository. What only they need is moved to a quarantine, from which --restore
-    brings it back, and deleted when it has lain there for the same time. A --restore that was
-    interrupted is finished first, and nothing is taken. --keep-last and
-    --keep-best first remove all other versions of each name, as dlv rm does and dlv undo takes
-    back, but never HEAD, what is tagged, or what the rest is stored as differences to.
-
-    Folders of trials that a rule stopped, or that belong to no run, are deleted after the same
-    time: the query that made them would train them again.
+    What only removed versions need is moved to quarantine, and deleted after the same time again;
+    until then --restore brings it back. --keep-last and --keep-best first remove other versions
+    of each model, but never HEAD, tagged versions or their delta bases. Folders of stopped
+    trials are deleted, too.
     """
     import dlv.views.collected as view
 
     repository = call.repository
     if restore is not None:
         if keep_last is not None or keep_best or grace is not None or dry_run:
-            raise UsageError("--restore goes with no other option", hint="dlv gc --restore ID")
+            raise UsageError(
+                "--restore cannot be combined with other options", hint="dlv gc --restore ID"
+            )
         import dlv.upkeep.restoring as restoring
 
         found = restoring.restore(repository, restore, call.author)
         document, blocks = view.restored(found)
         call.output.emit("gc", document, *blocks)
-        call.output.hint("versions are removed as before gc; dlv undo --list shows how to go on")
+        call.output.hint(
+            "the versions are still removed; to restore them, find the removal: dlv undo --list"
+        )
         return
     import dlv.upkeep.collect as collect
     import dlv.upkeep.mark as mark
@@ -75,19 +83,21 @@ def run(
     outcome = collect.plan(repository, request)
     if not dry_run:
         if outcome.deleted or outcome.trials:
-            call.confirm(f"Delete {outcome.freed} bytes for good? (--dry-run lists them)", yes=yes)
+            call.confirm(
+                f"Permanently delete {outcome.freed} bytes? (list them: dlv gc --dry-run)", yes=yes
+            )
         outcome = collect.collect(repository, request, progress=call.progress)
     document, blocks = view.collected(outcome)
     call.output.emit("gc", document, *blocks, ids=[hidden.version.id for hidden, _ in outcome.due])
     if outcome.trials_stay is not None:
-        call.output.warn(f"folders of trials were left alone: {outcome.trials_stay}")
+        call.output.warn(f"kept all folders of trials: {outcome.trials_stay}")
     if outcome.stuck is not None:
-        call.output.warn(f"packs were not written anew: {outcome.stuck}")
+        call.output.warn(f"packs not rewritten: {outcome.stuck}")
     if outcome.interrupted is not None:
-        call.output.hint(f"dlv gc {'finishes it' if dry_run else 'again takes what may go'}")
+        call.output.hint(f"to {'finish it' if dry_run else 'delete the rest'}: dlv gc")
     elif not outcome.anything:
         call.output.message("nothing to do")
     elif not dry_run and any(choice.why is None for choice in outcome.choices) and request.grace:
-        call.output.hint("dlv undo brings back what was removed now")
+        call.output.hint("to restore what was removed now: dlv undo")
     elif not dry_run and outcome.due and outcome.kept:
-        call.output.hint("dlv gc --restore ID brings it back while it is in quarantine")
+        call.output.hint("to restore it from quarantine: dlv gc --restore ID")

@@ -1,7 +1,8 @@
-"""`dlv import`: what lies somewhere becomes a version, without staging."""
+"""`dlv import`: import checkpoints, MLflow stores and TensorBoard logs."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ SOURCES = ("checkpoints", "mlflow", "tensorboard")
 
 
 class _Source(click.Choice[str]):
-    """Who names a file at once is told how to name what it is."""
+    """The source; given a path instead, the error suggests the source that fits it."""
 
     def convert(self, value: str, *_: object) -> str:
         if value in SOURCES:
@@ -25,8 +26,7 @@ class _Source(click.Choice[str]):
         guess = "mlflow" if store else "tensorboard" if _has_events(path) else "checkpoints"
         there = path.exists() and not nearest(value, SOURCES)
         raise UsageError(
-            f"`{value}` is not a source of versions",
-            why="the word before the paths says what they are: " + ", ".join(SOURCES),
+            f"unknown source `{value}`: use {', '.join(SOURCES[:-1])} or {SOURCES[-1]}",
             hint=f"dlv import {guess} {value}{' --name NAME' if guess == 'checkpoints' else ''}"
             if there
             else None,
@@ -45,20 +45,21 @@ def _has_events(path: Path) -> bool:
         "dlv checkout HEAD --to a && dlv import checkpoints a/*.safetensors --name a -m 'Old runs'",
     ],
     exits={
-        2: "nothing that was named holds weights, or it is no MLflow store",
-        4: "a file, an experiment or a run was not found",
-        5: "two checkpoints of one step; the name is a tag",
-        9: "a pickle, which could run any program; a file name that is not safe",
+        4: "no such file, experiment or run",
+        5: "two checkpoints of one step, or the name is a tag",
+        9: "a pickle that could execute code, or an unsafe file name",
     },
 )
 @argument("source", metavar="checkpoints|mlflow|tensorboard", type=_Source(SOURCES))
 @argument("files", metavar="PATH..", nargs=-1, required=True)
-@option("--name", aliases=["--model_name"], metavar="NAME", help="Of the version.")
-@option("-m", "--message", aliases=["--commit_msg"], metavar="TEXT", help="What this version is.")
-@option("--no-optimizer", is_flag=True, help="Leave out optimizer state (commit.optimizer).")
-@option("--experiment", multiple=True, metavar="NAME", help="mlflow: runs of this one only.")
-@option("--run", "runs", multiple=True, metavar="ID", help="mlflow: this run only, by id or name.")
-@option("--artifacts", multiple=True, metavar="DIR", help="mlflow: read artifacts here, too.")
+@option("--name", aliases=["--model_name"], metavar="NAME", help="Model to import to.")
+@option("-m", "--message", aliases=["--commit_msg"], metavar="TEXT", help="Commit message.")
+@option("--no-optimizer", is_flag=True, help="Skip optimizer state (config: commit.optimizer).")
+@option("--experiment", multiple=True, metavar="NAME", help="mlflow: import only this experiment.")
+@option(
+    "--run", "runs", multiple=True, metavar="ID", help="mlflow: import only this run (id or name)."
+)
+@option("--artifacts", multiple=True, metavar="DIR", help="mlflow: also read artifacts below DIR.")
 def run(
     call: Invocation,
     source: str,
@@ -70,16 +71,12 @@ def run(
     runs: tuple[str, ...],
     artifacts: tuple[str, ...],
 ) -> None:
-    """Make versions of what other tools keep, without staging.
+    """Import checkpoints, MLflow or TensorBoard runs.
 
-    `checkpoints FILE..`: one version, called --name, of checkpoint files or folders of them;
-    each step becomes a snapshot, the last one is the version's own weights. `mlflow PATH`: a
-    version of each run in mlruns/ or mlflow.db, called like its registered model or its
-    experiment, with parameters, metrics, tags and artifacts; a store is believed only about
-    artifacts in its own folder and in those of --artifacts. `tensorboard DIR`: a version of each
-    run below DIR, with all curves, images and texts in its event files and with the
-    hyperparameters; a run that has gone on becomes a child of the version it was. Doing it again
-    with the same content makes nothing new. HEAD and what is staged stay as they are.
+    `checkpoints` makes one version of checkpoint files or folders; the last step becomes the
+    default checkpoint. `mlflow` makes a version of each run in mlruns/ or mlflow.db, with
+    parameters, metrics, tags and artifacts. `tensorboard` makes a version of each run below DIR.
+    HEAD and staged files do not change, and importing the same again makes nothing new.
     """
     import dlv.views.imported as view
 
@@ -92,7 +89,7 @@ def run(
         "recheck": call.config.get("commit.recheck"),
         "jobs": call.jobs,
     }
-    with call.progress("storing") as bar:
+    with call.progress("Storing") as bar:
         given["progress"] = bar.advance
         if source == "mlflow":
             import dlv.intake.mlflow as intake_mlflow
@@ -127,14 +124,13 @@ def _check(
 ) -> None:
     """What goes with one source only."""
     if source != "checkpoints" and (len(files) != 1 or message is not None):
-        what = "-m" if message is not None else f"{len(files)} paths"
+        what = "a message" if message is not None else f"{len(files)} paths"
         one = "store" if source == "mlflow" else "folder"
-        raise UsageError(
-            f"dlv import {source} does not take {what}",
-            why=f"it takes one {one}, whose runs say what they are",
-        )
+        raise UsageError(f"dlv import {source} takes one {one}, not {what}")
     if source == "tensorboard" and chosen:
-        raise UsageError("--experiment, --run and --artifacts belong to mlflow")
+        raise UsageError("--experiment, --run and --artifacts require dlv import mlflow")
     if source == "checkpoints" and (name is None or chosen):
-        what = "missing option `--name`" if name is None else "checkpoints have no runs"
-        raise UsageError(what, hint="dlv import --help")
+        what = (
+            "missing option `--name`" if name is None else "--experiment and --run require mlflow"
+        )
+        raise UsageError(what, hint=f"dlv import checkpoints {shlex.join(files)} --name NAME")

@@ -13,29 +13,28 @@ from dlv.commands.shared.options import argument, command, option
 @command(
     "init",
     examples=["dlv init", "dlv init models", "dlv init --shared group"],
-    exits={5: "a file stands where the repository would go"},
+    exits={5: "a file is in the way"},
 )
 @argument("directory", metavar="[DIR]", required=False)
 @option(
     "--shared",
     type=click.Choice(["group", "all"]),
-    help="Let the group of DIR write; all: and everybody read.",
+    help="Let the group of DIR write, and with all let everyone read.",
 )
 def run(call: Invocation, directory: str | None, shared: str | None) -> None:
-    """Make a repository here or in DIR.
+    """Create a repository.
 
-    It is one folder, .dlv; git is not needed, and where there is git it does not see that
-    folder. Doing it again is harmless: what is missing is added, nothing is lost. Whatever is
-    written there later has the rights that .dlv gives, whatever the umask of who writes.
+    The repository is the folder .dlv in DIR or in the current directory. It needs no git, and git
+    ignores it. Running init again is safe: it adds what is missing and changes nothing else.
     """
     import dlv.repository.handle as repositories
 
     made, new = repositories.Repository.init(Path(call.directory, directory or "."), shared=shared)
     with made:
-        word = "empty repository in" if new else "the repository is there already:"
+        word = "Initialized empty" if new else "Reinitialized"
         call.output.emit(
             "init",
             {"path": str(made.path), "format": repositories.FORMAT, "created": new},
-            f"{word} {made.path}",
+            f"{word} dlv repository in {made.path}",
             ids=[str(made.path)],
         )

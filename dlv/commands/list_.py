@@ -26,26 +26,31 @@ WIDE = 100  # columns of a terminal that has room for two metrics
         "dlv list 'l*' --since 52w --sort accuracy --columns version,accuracy,message",
         "dlv list --names",
     ],
-    exits={1: "nothing found; only with --exit-code"},
+    exits={1: "nothing matches, with --exit-code"},
 )
 @argument("patterns", nargs=-1, metavar="[PATTERN]..", complete="name")
-@option("--name", aliases=["--model_name"], metavar="NAME", help="Only versions of this name.")
-@option("--message", aliases=["--commit_msg"], metavar="TEXT", help="Only messages with TEXT.")
-@option("--last", "-n", type=click.IntRange(min=0), metavar="N", help="Only the first N.")
-@option("--where", multiple=True, metavar="COND", help="Only where it holds, as accuracy>0.9.")
-@option("--since", metavar="TIME", help="Only from then on: 2026-06-01 (UTC), 3d, 2w.")
-@option("--tag", metavar="TAG", complete="tag", help="Only versions with this tag.")
-@option("--sort", metavar="KEY", help="By a column, metric (best first) or hyperparameter.")
-@option("--columns", metavar="LIST", help="What to show: columns, metrics, hyperparameters.")
-@option("--names", is_flag=True, help="List the names, not their versions.")
-@option("--removed", is_flag=True, help="Also what was removed or undone.")
-@option("--exit-code", is_flag=True, help="Exit 1 if nothing is found.")
+@option("--name", aliases=["--model_name"], metavar="NAME", help="Show only this model.")
+@option(
+    "--message",
+    aliases=["--commit_msg"],
+    metavar="TEXT",
+    help="Show only messages that contain TEXT.",
+)
+@option("--last", "-n", type=click.IntRange(min=0), metavar="N", help="Show at most N versions.")
+@option("--where", multiple=True, metavar="COND", help="Show only matches, such as accuracy>0.9.")
+@option("--since", metavar="TIME", help="Show only newer ones: 2026-06-01, 3d, 2w.")
+@option("--tag", metavar="TAG", complete="tag", help="Show only versions with this tag.")
+@option("--sort", metavar="KEY", help="Sort by a column, metric (best first) or hyperparameter.")
+@option("--columns", metavar="LIST", help="Columns, metrics, hyperparameters to show.")
+@option("--names", is_flag=True, help="List models instead of versions.")
+@option("--removed", is_flag=True, help="Include removed versions.")
+@option("--exit-code", is_flag=True, help="Exit with 1 if nothing matches.")
 def run(call: Invocation, names: bool, exit_code: bool, **given: Any) -> int | None:
     """List versions, newest first.
 
-    PATTERN is a model's name; * and ? stand for other characters. All that is asked for must
-    hold. A condition compares a hyperparameter or the last value of a metric; loss.min and
-    loss.max are its smallest and largest. Conditions are joined by `and`.
+    PATTERN is a model name, with * and ? as wildcards. A condition compares a hyperparameter or
+    the last value of a metric; loss.min and loss.max are its smallest and largest value. Join
+    conditions with `and`.
     """
     import dlv.versions.history as history
 

@@ -1,4 +1,4 @@
-"""`dlv log`: how a version came about."""
+"""`dlv log`: the history of a version."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @command("log", examples=["dlv log", "dlv log --graph --all", "dlv log --oneline -n 5"])
 @argument("reference", required=False, metavar="[REF]", complete="reference")
-@option("--graph", is_flag=True, help="Draw the lineage, a line per version.")
+@option("--graph", is_flag=True, help="Draw the graph of versions.")
 @option("--oneline", is_flag=True, help="Show each version on one line.")
-@option("--all", "everything", is_flag=True, help="Every version, not only ancestors of one.")
-@option("-n", "most", type=click.IntRange(min=0), metavar="N", help="The newest N.")
+@option("--all", "everything", is_flag=True, help="Show all versions, not only ancestors.")
+@option("-n", "most", type=click.IntRange(min=0), metavar="N", help="Show at most N versions.")
 def run(
     call: Invocation,
     reference: str | None,
@@ -31,13 +31,12 @@ def run(
     everything: bool,
     most: int | None,
 ) -> None:
-    """Show a version and all that it comes from.
+    """Show the history of a version.
 
-    Without REF that is HEAD: what the working directory was last committed, checked out or
-    copied from. Children come before their parents.
+    REF is HEAD by default. Children come before their parents.
     """
     if reference is not None and everything:
-        raise UsageError("give one of REF and --all", hint="dlv log --help")
+        raise UsageError("REF and --all cannot be combined", hint="dlv log --all")
     import dlv.versions.history as history
     import dlv.views.versions as view
 

@@ -1,4 +1,4 @@
-"""`dlv metrics`: what the series of versions come to."""
+"""`dlv metrics`: summarize the metrics of versions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import click
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.config import KEYS
-from dlv.errors import UsageError
-from dlv.terminal.output import Block, Verbatim
 from dlv.terminal.table import Cell, Column, Number, Table
 
 if TYPE_CHECKING:
@@ -23,19 +21,30 @@ RESTARTS = KEYS["curves.restarts"].choices
     "metrics",
     examples=[
         "dlv metrics lenet",
-        "dlv metrics lenet@1 lenet@2 --series loss --steps 5:",
-        "dlv metrics lenet --md --precision 3",
-        "dlv metrics lenet --series accuracy --json",
+        "dlv metrics lenet@1 lenet@2 --metric loss --steps 5:",
+        "dlv metrics lenet --format md --digits 3",
+        "dlv metrics lenet --metric accuracy --json",
     ],
-    exits={4: "no such version or series"},
+    exits={4: "no such version or metric"},
 )
-@argument("refs", nargs=-1, required=True, metavar="REF..", complete="reference")
-@option("--series", multiple=True, metavar="S", complete="metric", help="Only this one; * and ?.")
-@option("--steps", metavar="A:B", help="Only from step A to step B, both included.")
-@option("--restarts", type=click.Choice(RESTARTS), help="Points that a restarted run shows.")
-@option("--precision", type=click.IntRange(1, 17), metavar="N", help="Significant digits.")
-@option("--md", is_flag=True, help="As a Markdown table.")
-@option("--csv", is_flag=True, help="As CSV.")
+@argument("refs", nargs=-1, metavar="[REF]..", complete="reference")
+@option(
+    "--metric",
+    "series",
+    multiple=True,
+    metavar="PATTERN",
+    complete="metric",
+    help="Show only these.",
+)
+@option("--steps", metavar="A:B", help="Show only steps A to B, inclusive.")
+@option("--restarts", type=click.Choice(RESTARTS), help="Which points of restarted runs to show.")
+@option(
+    "--digits",
+    "precision",
+    type=click.IntRange(1, 17),
+    metavar="N",
+    help="Round to N significant digits.",
+)
 def run(
     call: Invocation,
     refs: tuple[str, ...],
@@ -43,21 +52,17 @@ def run(
     steps: str | None,
     restarts: str | None,
     precision: int | None,
-    md: bool,
-    csv: bool,
 ) -> None:
-    """Show the last, smallest and largest value of each metric series.
+    """Show the last, smallest and largest value of metrics.
 
-    NaN is smallest and largest only where there is no number. With --series the points are in
-    the JSON document. What `dlv eval` has saved is listed under the name of its data.
+    REF is HEAD by default. Results of dlv eval are listed as DATA/METRIC. With --metric, --json
+    includes all points.
     """
-    if md and csv:
-        raise UsageError("give one of --md and --csv")
     import dlv.curves.figures as figures
 
-    drawn = call.output.terminal and not md and not csv
+    drawn = call.output.terminal and call.output.format == "table"
     found = figures.curves(
-        *(call.repository, refs),
+        *(call.repository, refs or ("HEAD",)),
         series=series,
         steps=steps,
         courses=drawn and not call.quiet,
@@ -65,39 +70,29 @@ def run(
     )
     for note in found.notes:
         call.output.warn(note)
-    table = _table(call, found.curves, precision, drawn=drawn, piped=not (drawn or md or csv))
-    block: Block = table
-    if md:
-        block = Verbatim(table.markdown())
-    elif csv:
-        block = Verbatim(table.csv())
-    document = {"series": [_record(curve, precision) for curve in found.curves]}
+    table = _table(call, found.curves, precision, drawn=drawn)
+    document = {"metrics": [_record(curve, precision) for curve in found.curves]}
     call.output.emit(
-        "metrics", document, block, ids=[c.summary.hash for c in found.curves if c.summary.hash]
+        "metrics", document, table, ids=[c.summary.hash for c in found.curves if c.summary.hash]
     )
     if not found.curves:
         call.output.message("no metrics")
 
 
 def _table(
-    call: Invocation,
-    curve_list: list[figures.Curve],
-    precision: int | None,
-    *,
-    drawn: bool,
-    piped: bool,
+    call: Invocation, curve_list: list[figures.Curve], precision: int | None, *, drawn: bool
 ) -> Table:
-    """The version only where there are several, the curve only where a person looks."""
+    """Add a column for the version if there are several, and curves on a terminal."""
     several = len({curve.version.id for curve in curve_list}) > 1
-    titles = ["series", "n", "last", "last step", "min", "min step", "max", "max step"]
-    unusual = piped or any(curve.summary.nonfinite for curve in curve_list)
+    titles = ["metric", "points", "last", "last step", "min", "min step", "max", "max step"]
+    unusual = any(curve.summary.nonfinite for curve in curve_list)
     if drawn:  # there is no room to say which
-        titles = [title if title == "series" else title.split()[-1] for title in titles]
+        titles = [title if title == "metric" else title.split()[-1] for title in titles]
         titles = ["at" if title == "step" else title for title in titles]
-    columns = [Column(title, fixed=title != "series") for title in titles]
+    columns = [Column(title, fixed=title != "metric") for title in titles]
     if unusual:
-        columns.append(Column("not finite"))
-    if several or not drawn:
+        columns.append(Column("NaN or inf"))
+    if several:
         columns.insert(0, Column("version", fixed=True))
     if drawn:
         columns.append(Column("curve", fixed=True))
@@ -107,7 +102,7 @@ def _table(
         row: list[Cell] = [s.name, s.n, _number(s.last, precision), s.last_step]
         row += [_number(s.min, precision), s.min_step, _number(s.max, precision), s.max_step]
         row += [s.nonfinite or None] if unusual else []
-        row = [curve.version.label, *row] if several or not drawn else row
+        row = [curve.version.label, *row] if several else row
         if drawn:
             row.append(call.output.sparkline(curve.course or (), len(curve.course or ())))
         rows.append(row)
@@ -133,7 +128,7 @@ def _record(curve: figures.Curve, precision: int | None) -> dict[str, Any]:
         "name": s.name,
         "run": s.run,
         "tag": s.tag,
-        "n": s.n,
+        "points": s.n,
         "nonfinite": s.nonfinite,
         "last": _number(s.last, precision),
         "last_step": s.last_step,

@@ -1,4 +1,4 @@
-"""`dlv plots`: the curves of versions, here or as a page or picture."""
+"""`dlv plots`: draw metrics in the terminal, as a page or as a picture."""
 
 from __future__ import annotations
 
@@ -26,20 +26,32 @@ RESTARTS = KEYS["curves.restarts"].choices
     "plots",
     examples=[
         "dlv plots lenet",
-        "dlv plots lenet@1 lenet@2 --series loss --smooth 0.6",
-        "dlv plots lenet@1 lenet@2 --output curves.html",
-        "dlv plots lenet --series 'l*' --steps 5: --log",
+        "dlv plots lenet@1 lenet@2 --metric loss --smooth 0.6",
+        "dlv plots lenet@1 lenet@2 -o curves.html",
+        "dlv plots lenet --metric 'l*' --steps 5: --log-scale",
     ],
-    exits={2: "the output is neither .html nor .png", 4: "no such version or series"},
+    exits={4: "no such version or metric"},
 )
-@argument("refs", nargs=-1, required=True, metavar="REF..", complete="reference")
-@option("--series", multiple=True, metavar="S", complete="metric", help="Only this one; * and ?.")
-@option("--steps", metavar="A:B", help="Only from step A to step B, both included.")
-@option("--restarts", type=click.Choice(RESTARTS), help="Points that a restarted run shows.")
-@option("--smooth", type=click.FloatRange(0, 1, max_open=True), metavar="S", help="0 to .999.")
-@option("--log", is_flag=True, help="A logarithmic axis for the values.")
-@option("--output", metavar="FILE", help="Write FILE.html or FILE.png instead.")
-@option("--open", "show", is_flag=True, help="Then open it.")
+@argument("refs", nargs=-1, metavar="[REF]..", complete="reference")
+@option(
+    "--metric",
+    "series",
+    multiple=True,
+    metavar="PATTERN",
+    complete="metric",
+    help="Show only these.",
+)
+@option("--steps", metavar="A:B", help="Show only steps A to B, inclusive.")
+@option("--restarts", type=click.Choice(RESTARTS), help="Which points of restarted runs to show.")
+@option(
+    "--smooth",
+    type=click.FloatRange(0, 1, max_open=True),
+    metavar="S",
+    help="Smooth like TensorBoard, 0 to 0.999.",
+)
+@option("--log-scale", "log", is_flag=True, help="Use a logarithmic axis.")
+@option("-o", "--output", metavar="FILE", help="Write an .html or .png file.")
+@option("--open", "show", is_flag=True, help="Open it in the browser.")
 def run(
     call: Invocation,
     refs: tuple[str, ...],
@@ -51,23 +63,24 @@ def run(
     output: str | None,
     show: bool,
 ) -> None:
-    """Draw metric series: a chart for each, a line for each version.
+    """Draw metrics in the terminal or to a file.
 
-    However many points there are, the smallest and largest of each column of the picture stay, so
-    no spike vanishes. --smooth is TensorBoard's: a moving average that keeps the share S of what
-    it was at each point; in a file the points themselves stay in the background. The page of
-    --output needs neither scripts nor a network. In a pipe the points are printed, and they are
-    in the JSON document.
+    One chart for each metric, one line for each version; REF is HEAD by default. Extremes are
+    never smoothed away by the resolution. In a pipe, the points are printed.
     """
     if show and output is None:
-        raise UsageError("there is nothing to open", hint="--output curves.html --open")
+        raise UsageError("--open requires --output", hint="dlv plots -o curves.html --open")
     import dlv.curves.figures as figures
     import dlv.report.curve_charts as curve_charts
 
     target = None if output is None else curve_charts.target(Path(call.directory, output))
     policy = call.config.given("curves.restarts", restarts)
     found = figures.curves(
-        *(call.repository, refs), series=series, steps=steps, whole=True, restarts=policy
+        *(call.repository, refs or ("HEAD",)),
+        series=series,
+        steps=steps,
+        whole=True,
+        restarts=policy,
     )
     for note in found.notes:
         call.output.warn(note)
@@ -77,7 +90,7 @@ def run(
     elif target is not None:
         curve_charts.write(target, charts)
     document: dict[str, Any] = {
-        "series": [_record(curve) for curve in found.curves],
+        "metrics": [_record(curve) for curve in found.curves],
         "output": None if target is None or not charts else str(target),
     }
     body: Table | Verbatim = _points(found.curves)
@@ -105,7 +118,7 @@ def _points(curve_list: Sequence[figures.Curve]) -> Table:
         if curve.points is not None
         for step, value in zip(curve.points.steps, curve.points.values, strict=True)
     ]
-    return Table([Column("version"), Column("series"), Column("step"), Column("value")], rows)
+    return Table([Column("version"), Column("metric"), Column("step"), Column("value")], rows)
 
 
 def _record(curve: figures.Curve) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def run(
     import dlv.versions.quantize as quantizing
     import dlv.views.archive as view
 
-    with call.progress("rounding") as bar:
+    with call.progress("Quantizing") as bar:
         made = [
             quantizing.quantize(
                 *(call.repository, reference, scheme),

@@ -1,4 +1,4 @@
-"""`dlv query`: models by what they are, how they did and where they come from; and new ones."""
+"""`dlv query`: search versions, derive and train networks with DQL."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from dlv.errors import UsageError
 from dlv.terminal.output import Line, Verbatim
 from dlv.terminal.table import Text
 
-FORMATS = ("table", "json", "jsonl", "csv", "ids")
-
 
 def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     import dlv.dql.words.completing as completing
@@ -32,44 +30,42 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
     "query",
     examples=[
         """dlv query 'select m where m["accuracy"] > 0.9 and m["conv*"].next has RELU'""",
-        """dlv query 'select m.name, m["loss"].min as best order by best limit 3' --csv""",
+        """dlv query 'select m.name, m["loss"].min as best order by best limit 3' --format csv""",
         """dlv query 'select a, b where b child_of a and b["loss"] < a["loss"]' --json""",
         """dlv query 'construct d from m where m.name = "lenet" mutate m["conv1"].out = 16'""",
         """dlv query 'define good as select m where m["accuracy"] > $least' -P least=0.9"""
         " && dlv query good -P least=0.9",
     ],
     exits={
-        1: "no row and no network; only with --exit-code",
-        2: "what is wrong with the query, with its place",
-        4: "a version, query or file that is not there; nothing matched; all trials failed",
-        5: "another query is saved under this name",
-        9: "more than 1,000 trials without a budget; code that came with a version",
+        1: "nothing matches, with --exit-code",
+        4: "no such version, query or file, nothing to derive, or all trials failed",
+        5: "a query of this name exists",
+        9: "over 1,000 trials without a budget, or untrusted code",
     },
 )
-@argument("text", nargs=-1, metavar="[TEXT|-]", shell_complete=_complete)
-@option("--file", "-f", metavar="FILE", help="Take the query from a file; - is standard input.")
-@option("-P", "given", multiple=True, metavar="K=V", help="Value of $K: JSON, else a text.")
-@option("--explain", is_flag=True, help="Show how it would be answered, without doing it.")
-@option("--format", "how", type=click.Choice(FORMATS), help="How to print what was found.")
-@option("--csv", is_flag=True, help="The same as --format csv.")
-@option("--exit-code", is_flag=True, help="Exit 1 if nothing is found.")
-@option("--dry-run", is_flag=True, help="Train, commit and save nothing, whatever it says.")
-@option("--trust", is_flag=True, help="Let code run that a version's configuration names.")
-@option("--retry-failed", is_flag=True, help="Try trials again that failed.")
-@option("--fresh", is_flag=True, help="Drop the trials of this query, and begin anew.")
-@option("--keep-checkpoints", is_flag=True, help="Also those of trials that were stopped.")
+@argument("text", nargs=-1, metavar="[QUERY|-]", shell_complete=_complete)
+@option("--file", metavar="FILE", help="Read the query from FILE; - is stdin.")
+@option("-P", "given", multiple=True, metavar="K=V", help="Set the query variable $K.")
+@option("--explain", is_flag=True, help="Show the plan, do not run it.")
+@option("--exit-code", is_flag=True, help="Exit with 1 if nothing matches.")
+@option("--dry-run", is_flag=True, help="Do not train, commit or save.")
+@option("--trust", is_flag=True, help="Run code named by committed config files.")
+@option("--retry-failed", is_flag=True, help="Retry failed trials.")
+@option("--fresh", is_flag=True, help="Discard earlier trials of this query.")
+@option("--keep-checkpoints", is_flag=True, help="Keep checkpoints of stopped trials.")
 @option(
-    "--snapshots",
+    "--checkpoints",
+    "snapshots",
     type=click.Choice(("last", "all")),
     default="last",
-    help="Which checkpoints of trials become snapshots of versions.",
+    help="Checkpoints to commit for each trial [default: last].",
 )
-@option("-y", "--yes", is_flag=True, help="Do so without asking.")
-@option("--strict", is_flag=True, help="Fail at the first derived network that is not sound.")
-@option("--force", is_flag=True, help="Let `define` put a new query in the place of another.")
-@option("--list", "listed", is_flag=True, help="List the saved queries.")
+@option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@option("--strict", is_flag=True, help="Fail if a derived network is invalid.")
+@option("-f", "--force", is_flag=True, help="Let `define` overwrite a saved query.")
+@option("--list", "listed", is_flag=True, help="List saved queries.")
 @option("--show", metavar="NAME", complete="saved", help="Print a saved query.")
-@option("--forget", metavar="NAME", complete="saved", help="Take a saved query away.")
+@option("--forget", metavar="NAME", complete="saved", help="Delete a saved query.")
 def run(
     call: Invocation,
     text: tuple[str, ...],
@@ -77,29 +73,25 @@ def run(
     listed: bool,
     show: str | None,
     forget: str | None,
-    how: str | None,
-    csv: bool,
     given: tuple[str, ...],
     exit_code: bool,
     **asked: bool | str,
 ) -> int | None:
-    """Ask for models by structure, metrics, lineage; derive new ones.
+    """Search versions, derive and train networks with DQL.
 
-    TEXT is a query in DQL, several with `;` between them, or the name of a saved one; - reads it
-    from standard input. Without TEXT, on a terminal, queries are typed at a prompt. `select`
-    gives rows, `slice` and `construct` derive networks, `evaluate` trains them; `into "name"`
-    commits what they make. `define NAME as ..` keeps a query.
+    QUERY is DQL, or the name of a saved query; - reads stdin. Without it, a prompt opens. `select`
+    finds versions and layers, `slice` and `construct` derive networks, `evaluate` trains them,
+    `into "name"` commits them, and `define NAME as` saves a query. Syntax: dlv help query.
     """
     about = listed + (show is not None) + (forget is not None)
     if about > 1 or (about and (text or file)):
-        raise UsageError("give one of a query, --list, --show and --forget")
+        raise UsageError("a query, --list, --show and --forget cannot be combined")
     if about:
         _saved(call, show, forget)
         return None
     import dlv.dql.words.parameters as values
 
-    how = _format(call, how, csv)
-    session = Session(call, how, parameters=values.parameters(given), **asked)
+    session = Session(call, call.output.format, parameters=values.parameters(given), **asked)
     words = typed(call, text, file)
     if words is None:
         session.prompt()
@@ -123,16 +115,4 @@ def _saved(call: Invocation, show: str | None, forget: str | None) -> None:
         body = view.saved(found)[1]
     call.output.emit("query", view.saved(found)[0], body, ids=[each.name for each in found])
     if not found:
-        call.output.message("no saved queries; define NAME as QUERY saves one")
-
-
-def _format(call: Invocation, how: str | None, csv: bool) -> str:
-    """--format, or one of its short forms; errors and warnings follow it into JSON."""
-    short = (("csv", csv), ("json", call.json), ("ids", call.quiet))
-    said = {name for name, given in short if given} | ({how} if how is not None else set())
-    if len(said) > 1:
-        raise UsageError("give one of --format, --json, --csv and -q")
-    found = said.pop() if said else "table"
-    call.output.json |= found in ("json", "jsonl")
-    call.output.quiet |= found == "ids"
-    return found
+        call.output.message("no saved queries; to save one: dlv query 'define NAME as ...'")

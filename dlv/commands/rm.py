@@ -1,4 +1,4 @@
-"""`dlv rm`: hide versions."""
+"""`dlv rm`: remove versions."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from dlv.terminal.table import Bytes, Cell, Column, Id, Items, Table, Text
     "rm",
     examples=["dlv rm lenet@1", "dlv rm lenet@2 --dry-run"],
     exits={
-        4: "no such version or snapshot",
-        5: "a version is tagged, or a tagged one is stored as a delta to it; removed already",
+        4: "no such version or checkpoint",
+        5: "a version is tagged, is the delta base of a tagged one, or is already removed",
     },
 )
 @argument("refs", nargs=-1, required=True, metavar="REF..", complete="reference")
-@option("--snapshots", "steps", metavar="STEPS", help="Only snapshots: 100,300-500.")
-@option("--all-versions", is_flag=True, help="Remove all versions of the models named.")
-@option("--dry-run", is_flag=True, help="Only say what would be removed.")
-@option("-f", "--force", is_flag=True, help="Also what is tagged; the tags are deleted.")
+@option("--checkpoints", "steps", metavar="STEPS", help="Remove only these: 100,300-500.")
+@option("--all-versions", is_flag=True, help="Remove all versions of the models.")
+@option("--dry-run", is_flag=True, help="Show what would be removed.")
+@option("-f", "--force", is_flag=True, help="Remove tagged versions and their tags, too.")
 def run(call: Invocation, refs: tuple[str, ...], dry_run: bool, **given: Any) -> None:
-    """Remove versions, or some of their snapshots.
+    """Remove versions, or some of their checkpoints.
 
-    They are hidden. Their bytes stay, so dlv undo brings them back.
+    Removed versions are hidden but still stored: dlv undo restores them, until dlv gc deletes
+    them after the grace period.
     """
     import dlv.versions.remove as remove
 
@@ -53,14 +54,14 @@ def run(call: Invocation, refs: tuple[str, ...], dry_run: bool, **given: Any) ->
         "reclaimable": done.reclaimable,
         "dry_run": dry_run,
     }
-    only = Line("held by no other version", Bytes(done.reclaimable))
+    only = Line("frees", Bytes(done.reclaimable), "after dlv gc")
     call.output.emit("rm", document, table, only)
     verb = "would be deleted" if dry_run else "deleted"
     for tag in done.tags:
         call.output.message(f"tag {tag} {verb}")
     if done.kept:
-        call.output.message(f"made from what is removed, but not removed: {', '.join(done.kept)}")
+        call.output.message(f"kept (derived from a removed version): {', '.join(done.kept)}")
     if done.head:
-        call.output.warn("HEAD is a removed version now; dlv checkout REF changes that")
+        call.output.warn("HEAD points to a removed version; to pick another: dlv checkout REF")
     if not dry_run:
-        call.output.hint("dlv undo brings it back")
+        call.output.hint("to restore: dlv undo")

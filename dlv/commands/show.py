@@ -1,4 +1,4 @@
-"""`dlv show`: one version, one of its files, or its manifest."""
+"""`dlv show`: summarize a version, or print one of its files or its manifest."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
     examples=[
         "dlv show lenet",
         "dlv show HEAD:train.py",
-        "dlv show lenet@1 --matrix conv1.weight",
+        "dlv show lenet@1 --tensor conv1.weight",
         "dlv show lenet@1 --manifest",
     ],
-    exits={4: "no such version, snapshot, file or matrix"},
+    exits={4: "no such version, checkpoint, file or tensor"},
 )
-@argument("reference", metavar="REF[:FILE]", complete="reference")
-@option("--matrix", metavar="M", help="One matrix: how it is stored, some of its numbers.")
-@option("--manifest", is_flag=True, help="The manifest, byte for byte.")
+@argument("reference", metavar="[REF[:FILE]]", default="HEAD", complete="reference")
+@option("--tensor", "matrix", metavar="NAME", help="Show how a tensor is stored.")
+@option("--manifest", is_flag=True, help="Print the manifest.")
 def run(call: Invocation, reference: str, matrix: str | None, manifest: bool) -> None:
-    """Show a version with its message, or one of its files.
+    """Summarize a version, or print one of its files.
 
-    REF is a version such as lenet@2, or a snapshot of it such as lenet@2/1000. With REF:FILE
-    the file goes to standard output as it was committed.
+    REF is a version such as lenet@2 or a checkpoint such as lenet@2/1000 [default: HEAD].
+    REF:FILE prints the file as it was committed. For layers and tensors see dlv desc.
     """
     import dlv.versions.show as show
 
     found = show.find(call.repository, reference)
     if (found.file is not None) + (matrix is not None) + manifest > 1:
-        raise UsageError("give one of :FILE, --matrix and --manifest")
+        raise UsageError(":FILE, --tensor and --manifest cannot be combined")
     for note in found.notes:
         call.output.warn(note)
     version = {"version": found.version.label, "id": found.version.id}
@@ -67,7 +67,7 @@ def _raw(call: Invocation, data: bytes, document: dict[str, Any], digest: str) -
 def _file(call: Invocation, version: dict[str, str], file: show.ShownFile) -> None:
     entry = file.entry
     record: dict[str, Any] = {"path": entry.path, "role": entry.role, "mode": entry.mode}
-    record |= {"bytes": entry.bytes, "blake3": entry.blake3}
+    record |= {"bytes": entry.bytes, "hash": entry.blake3}
     if call.json:
         try:
             record["text"] = file.data.decode("utf-8")
@@ -85,5 +85,5 @@ def _matrix(call: Invocation, version: dict[str, str], matrix: show.ShownMatrix)
         blocks += ["", matrix.excerpt]
     record = fields | {"shape": list(matrix.matrix.shape)}
     call.output.emit(
-        "show", {"version": version, "matrix": record}, *blocks, ids=[matrix.matrix.hash]
+        "show", {"version": version, "tensor": record}, *blocks, ids=[matrix.matrix.hash]
     )

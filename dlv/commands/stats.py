@@ -1,4 +1,4 @@
-"""`dlv stats`: what versions take on disk."""
+"""`dlv stats`: disk usage of versions."""
 
 from __future__ import annotations
 
@@ -15,28 +15,25 @@ if TYPE_CHECKING:
     import dlv.versions.reachable as reachable
     import dlv.versions.stats as stats
 
-_COUNTED = {"version": "snapshots", "matrix": "contents", "codec": "objects", "layout": "objects"}
+_COUNTED = {"version": "checkpoints", "tensor": "contents", "codec": "objects", "layout": "objects"}
 
 
 @command(
-    "stats", examples=["dlv stats", "dlv stats lenet@1 lenet@2 --by matrix", "dlv stats --by codec"]
+    "stats", examples=["dlv stats", "dlv stats lenet@1 lenet@2 --by tensor", "dlv stats --by codec"]
 )
 @argument("refs", nargs=-1, metavar="[REF]..", complete="reference")
 @option(
     "--by",
-    type=click.Choice(["version", "matrix", "codec", "layout"]),
+    type=click.Choice(["version", "tensor", "codec", "layout"]),
     default="version",
-    help="What a line stands for; version if not said.",
+    help="Group by this [default: version].",
 )
 def run(call: Invocation, refs: tuple[str, ...], by: str) -> None:
-    """Show what versions take on disk, and what removing them frees.
+    """Show disk usage, and what removing versions would free.
 
-    Raw is what tensors take as they are, stored what their matrices take in packs: one that is a
-    difference without its base, and what several versions hold in each of their lines. Freed is
-    what no other version needs in the packs, so that gc frees it if this version alone is
-    removed; needed is all that must be there to read the version, with the bases of differences,
-    curves and networks. Below the lines each stored byte counts once, and freed is what goes if
-    all of these versions are removed. Without REF it is about all versions.
+    raw is the size of the tensors, stored what they take in packs without their delta bases,
+    ratio raw / stored. freed is what gc would free if this version alone were removed, and needed
+    all that is read to restore it. The totals count every byte once.
     """
     import dlv.versions.stats as stats
 

@@ -1,104 +1,121 @@
-"""`dlv status`: what a commit would take, what changed, what nobody keeps yet."""
+"""`dlv status`: staged, changed and untracked files."""
 
 from __future__ import annotations
 
 import os
-import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from dlv.commands.shared.invocation import Invocation, is_data_set, open_weights
 from dlv.commands.shared.options import command, option
-from dlv.terminal.output import Block, Line
-from dlv.terminal.table import Column, Id, Table, Text
+from dlv.terminal.output import Block, Verbatim
+from dlv.terminal.table import Column, Table, escape
 
 if TYPE_CHECKING:
     from dlv.versions.status import Status
 
-_COMMIT = "dlv commit -m MESSAGE"
+# group -> (title, hint, color)
+GROUPS = {
+    "staged": ("Staged for commit", "to unstage: dlv reset PATH", "green"),
+    "changed": (
+        "Changed, not staged",
+        "to stage: dlv add PATH or dlv commit -a; to discard: dlv checkout HEAD PATH",
+        "red",
+    ),
+    "untracked": ("Untracked weights", "to stage: dlv add PATH", "red"),
+    "unfinished": ("Left by an interrupted dlv", "to delete: dlv gc", "yellow"),
+}
+_LETTERS = {"missing": " D", "in the way": " T", "unreadable": " !"}
+
+
+class Row(NamedTuple):
+    group: str
+    path: str
+    what: str
+    code: str  # as in git status --short
 
 
 @command(
     "status",
-    examples=["dlv status", "dlv status --exit-code || echo changed"],
+    examples=["dlv status", "dlv status --short", "dlv status --exit-code || echo changed"],
     exits={1: "there are changes, with --exit-code"},
 )
-@option("--exit-code", is_flag=True, help="Exit 1 if there is anything to commit.")
-def run(call: Invocation, exit_code: bool) -> int | None:
-    """Show what is staged, modified and untracked.
+@option("-s", "--short", is_flag=True, help="Show one line per file, as git status --short.")
+@option("--exit-code", is_flag=True, help="Exit with 1 if there are changes.")
+def run(call: Invocation, short: bool, exit_code: bool) -> int | None:
+    """Show staged, changed and untracked files.
 
-    Modified are files of HEAD, the version that the folder comes from. Untracked are weight
-    files that are in no version of its line. .dlvignore hides files. Unfinished is what a killed
-    command has left beside the files that it wrote: dlv gc removes it.
+    Changed files differ from HEAD. Untracked files are weights that are in no version of HEAD's
+    history. .dlvignore hides files.
     """
     import dlv.versions.status as status
 
     found = status.status(call.repository, open_weights, is_data_set)
     here = call.directory.resolve()
-
-    def near(path: str) -> str:
-        return os.path.relpath(call.repository.root / path, here)
-
-    rows = _rows(found)
-    table = Table(
-        [
-            Column("state", fixed=True),
-            Column("path", least=12),
-            Column("what", least=12),
-            Column("next", fixed=True),
-        ],
-        [
-            [Text(state, style), near(path), what, following.format(shlex.quote(near(path)))]
-            for state, style, path, what, following in rows
-        ],
-    )
-    call.output.emit(
-        "status", _document(found), *_head(found), table, ids=[near(row[2]) for row in rows]
-    )
+    rows = [
+        row._replace(path=os.path.relpath(call.repository.root / row.path, here))
+        for row in _rows(found)
+    ]
+    for folder in found.unreadable:
+        call.output.warn(f"cannot read {folder}: permission denied")
+    blocks: list[Block]
+    if call.output.format in ("csv", "md", "jsonl"):
+        titles = [Column("state"), Column("path"), Column("what")]
+        blocks = [Table(titles, [[row.group, row.path, row.what] for row in rows])]
+    elif short:
+        blocks = [Verbatim([f"{row.code} {escape(row.path)}" for row in rows])]
+    else:
+        blocks = [Verbatim([*_head(call, found), *_groups(call, rows)])]
+    call.output.emit("status", _document(found), *blocks, ids=[row.path for row in rows])
     return 1 if exit_code and not found.clean else None
 
 
-def _head(status: Status) -> list[Block]:
-    lines: list[Block] = []
+def _head(call: Invocation, status: Status) -> Iterator[str]:
     if status.head is None:
-        lines.append(Line("HEAD", Text("none", "dim"), "nothing was committed yet"))
+        yield "No commits yet"
     else:
-        what = status.head.message.partition("\n")[0]
-        lines.append(Line("HEAD", Text(status.head.label, "bold"), Id(status.head.id), what))
+        label = call.output.paint(escape(status.head.label), "bold")
+        message = escape(status.head.message.partition("\n")[0])
+        yield f"HEAD is {label} ({status.head.id[:7]}) {message}"
     if status.next is not None:
-        lines.append(Line("next", Text(status.next[0], "bold"), f"a {status.next[1]} of HEAD"))
+        name, kind = status.next
+        yield f"Next commit: {call.output.paint(escape(name), 'bold')}, a {escape(kind)} of HEAD"
     if status.clean:
-        lines.append("nothing to commit")
-    return lines
+        yield "Nothing to commit, working directory clean"
 
 
-def _rows(status: Status) -> list[tuple[str, str, str, str, str]]:
-    """state, style, path, what, next command with {} for the path."""
-    rows: list[tuple[str, str, str, str, str]] = []
+def _groups(call: Invocation, rows: list[Row]) -> Iterator[str]:
+    paint = call.output.paint
+    for group, (title, hint, color) in GROUPS.items():
+        found = [row for row in rows if row.group == group]
+        if not found:
+            continue
+        yield ""
+        yield f"{title}:  {paint(f'({hint})', 'dim')}"
+        room = max(len(row.what) for row in found)
+        for row in found:
+            yield paint(f"  {escape(row.what):<{room}}  {escape(row.path)}", color)
+
+
+def _rows(status: Status) -> Iterator[Row]:
     for change in status.staged:
         file = change.file
         if file.role == "removed":
-            rows.append(("staged", "green", file.path, "removed", _COMMIT))
+            yield Row("staged", file.path, "removed", "D ")
             continue
         step = "" if file.step is None else f", step {file.step}"
-        what = change.problem or f"{file.role}{step}"
-        following = _COMMIT
-        if change.problem:
-            import dlv.versions.add as adding
-
-            gone = change.problem.startswith("gone")
-            following = "dlv add --remove {}" if gone else adding.again(file, "{}")
-        rows.append(("staged", "green", file.path, what, following))
+        if change.problem is None:
+            yield Row("staged", file.path, f"{file.role}{step}", "A ")
+        else:
+            missing = "missing" in change.problem
+            yield Row("staged", file.path, change.problem, "AD" if missing else "AM")
     for modified in status.modified:
-        item, following = modified.item, "dlv checkout HEAD {}"
-        if modified.why == "changed":
-            following = "dlv add {}"
-        what = {"in the way": "no file any more"}.get(modified.why, modified.why)
-        rows.append(("modified", "red", item.path, what, following))
+        what = {"in the way": "not a file"}.get(modified.why, modified.why)
+        yield Row("changed", modified.item.path, what, _LETTERS.get(modified.why, " M"))
     for untracked in status.untracked:
-        rows.append(("untracked", "yellow", untracked.path, "weights", "dlv add {}"))
+        yield Row("untracked", untracked.path, "weights", "??")
     for part in status.parts:
-        rows.append(("unfinished", "yellow", part.path, "left by a killed dlv", "dlv gc"))
-    return rows
+        yield Row("unfinished", part.path, "temporary file", "??")
 
 
 def _document(status: Status) -> dict[str, object]:
@@ -124,4 +141,5 @@ def _document(status: Status) -> dict[str, object]:
         ],
         "untracked": [{"path": u.path, "bytes": u.bytes} for u in status.untracked],
         "unfinished": [{"path": part.path, "bytes": part.bytes} for part in status.parts],
+        "unreadable": status.unreadable,
     }

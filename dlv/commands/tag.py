@@ -17,13 +17,13 @@ from dlv.terminal.table import Cell, Column, Id, Table, Text
         "dlv tag",
         "dlv tag keep lenet@1 && dlv tag keep lenet@2 --move && dlv tag --delete keep",
     ],
-    exits={4: "no such version or tag", 5: "the tag exists, or a model is called so"},
+    exits={4: "no such version or tag", 5: "the tag exists, or is a model name"},
 )
 @argument("name", required=False, complete="tag")
 @argument("reference", metavar="[REF]", required=False, complete="reference")
-@option("--move", is_flag=True, help="Move a tag that exists.")
-@option("--delete", "-d", is_flag=True, help="Forget the tag; the version stays.")
-@option("--list", "-l", "listed", is_flag=True, help="List the tags, as without NAME.")
+@option("--move", is_flag=True, help="Move an existing tag.")
+@option("--delete", "-d", is_flag=True, help="Delete the tag; keep the version.")
+@option("--list", "-l", "listed", is_flag=True, help="List tags, as without NAME.")
 def run(
     call: Invocation,
     name: str | None,
@@ -32,18 +32,18 @@ def run(
     delete: bool,
     listed: bool,
 ) -> None:
-    """Give a version a name, list the tags, or delete one.
+    """Name a version, list tags, or delete one.
 
-    Without REF the tag names HEAD. A tag stands wherever a version is asked for. It stays where
-    it is when new versions come.
+    REF is HEAD by default. A tag can be used wherever a version is expected. It does not move
+    when new versions are committed.
     """
     if listed and (name is not None or move or delete):
-        raise UsageError("--list takes no NAME", hint="dlv tag --list")
+        raise UsageError("--list cannot be used with NAME", hint="dlv tag --list")
     if delete and (name is None or reference is not None or move):
-        raise UsageError("--delete takes one NAME and nothing else", hint="dlv tag --delete NAME")
+        raise UsageError("--delete requires one NAME", hint="dlv tag --delete NAME")
     if name is None:
         if move:
-            raise UsageError("--move needs a NAME", hint="dlv tag NAME REF --move")
+            raise UsageError("--move requires a NAME", hint="dlv tag NAME REF --move")
         _list(call)
         return
 
@@ -67,7 +67,7 @@ def run(
     ids = [v.id for v in (done.version or done.before,) if v is not None]
     call.output.emit("tag", {"tags": [record]}, Line(*cells), ids=ids)
     if not done.changed:
-        call.output.message("it was there already")
+        call.output.message(f"tag {name} already points to {record['version']}")
 
 
 def _list(call: Invocation) -> None:

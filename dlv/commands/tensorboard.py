@@ -1,4 +1,4 @@
-"""`dlv tensorboard`: the stock TensorBoard over versions, or over a folder of logs."""
+"""`dlv tensorboard`: the stock TensorBoard for versions or a folder of logs."""
 
 from __future__ import annotations
 
@@ -25,16 +25,26 @@ RESTARTS = KEYS["curves.restarts"].choices
         "dlv tensorboard lenet --samples scalars=0 --port 0 --legacy-api 0",
     ],
     exits={
-        2: "the extra tensorboard is missing; an option; an address that is not of this machine",
+        2: "TensorBoard is not installed, or an address of another machine",
         5: "the port is taken",
     },
 )
 @argument("words", nargs=-1, metavar="[REF..|DIR]", complete="reference")
-@option("--port", type=click.IntRange(0, 65535), metavar="N", help="6006; 0 takes a free one.")
-@option("--host", metavar="H", help="Also for other machines, as 0.0.0.0; only 127.0.0.1 else.")
-@option("--legacy-api", type=click.IntRange(0, 65535), metavar="PORT", help="The older HTTP API.")
-@option("--samples", multiple=True, metavar="KIND=N", help="Points shown of a series; 0: all.")
-@option("--restarts", type=click.Choice(RESTARTS), help="Points that a restarted run shows.")
+@option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="Port; 0 picks a free one [default: 6006].",
+)
+@option("--host", metavar="H", help="Address to bind [default: 127.0.0.1].")
+@option(
+    "--legacy-api",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Serve the older HTTP API on PORT.",
+)
+@option("--samples", multiple=True, metavar="KIND=N", help="Points per metric; 0 shows all.")
+@option("--restarts", type=click.Choice(RESTARTS), help="Which points of restarted runs to show.")
 @option("--open", "opened", is_flag=True, help="Open it in the browser.")
 def run(
     call: Invocation,
@@ -46,13 +56,11 @@ def run(
     restarts: str | None,
     opened: bool,
 ) -> None:
-    """Show curves of versions, or of a folder of logs, in TensorBoard.
+    """Show curves of versions or of a log folder in TensorBoard.
 
-    Each version is a run with its scalars, images and other series, its hyperparameters, and
-    its network as the graph. Without REF all versions are shown. DIR may be the folder of a
-    training that goes on: what is new appears by itself. Ctrl-C ends it.
-
-    The address that is printed holds a secret, without which nothing is answered.
+    Each version is a run with its metrics, images, hyperparameters and network. Without REF, all
+    versions are shown. DIR may be the log folder of a training run in progress. The printed
+    address contains a secret token, which is required.
     """
     import dlv.events.server.serving as serving
 
@@ -93,14 +101,14 @@ def run(
             document["legacy_url"] = where
         pages = site.pages(host, server.port, token)
         if not board.start():
-            call.output.message("still reading; what is read appears by itself")
+            call.output.message("Still reading; curves appear as they are read")
         if older is not None:
             older.in_background(site.legacy(host, older.port, token))
         found = [url for url in document.values() if url is not None]
         try:
             call.output.emit("tensorboard", document, *found, ids=found)
             sys.stdout.flush()
-            call.output.message(f"shows {board.location}; Ctrl-C ends it")
+            call.output.message(f"Serving {board.location}; press Ctrl-C to stop")
             if opened:
                 import webbrowser
 
@@ -114,8 +122,7 @@ def _size(text: str) -> tuple[str, int]:
     kind, _, number = text.partition("=")
     if kind not in KINDS or not (number.isascii() and number.isdigit() and len(number) < 10):
         raise UsageError(
-            f"`{text}` says of no kind how many points are shown",
-            why=f"the kinds are {', '.join(KINDS)}",
-            hint="--samples scalars=5000",
+            f"`{text}` is not KIND=N; kinds are {', '.join(KINDS)}",
+            hint="dlv tensorboard --samples scalars=5000",
         )
     return kind, int(number)

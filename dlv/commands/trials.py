@@ -1,4 +1,4 @@
-"""`dlv trials`: the runs that `evaluate` began, their trials, and why they ended."""
+"""`dlv trials`: sweeps, their trials, and why they ended."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ if TYPE_CHECKING:
 @command(
     "trials",
     examples=["dlv trials", "dlv trials --json", "dlv trials -q"],
-    exits={4: "no such run, or no such trial in it"},
+    exits={4: "no such sweep or trial"},
 )
-@argument("run", required=False, metavar="[RUN]", complete="run")
+@argument("run", required=False, metavar="[SWEEP]", complete="run")
 @argument("trial", required=False, metavar="[TRIAL]")
-@option("--stop", is_flag=True, help="End the run: its trials stop at their next log.")
+@option("--stop", is_flag=True, help="Stop the sweep at the next log of each trial.")
 def run(call: Invocation, run: str | None, trial: str | None, stop: bool) -> None:
-    """List the runs of `evaluate`, or show the trials of one.
+    """List sweeps, or show the trials of one.
 
-    RUN is the id of a run or its beginning, or `latest`. Its trials are ranked, each with what
-    became of it and why. With TRIAL, the number of a trial or the beginning of its id, all that
-    it logged is shown, and what went wrong. A run that was stopped goes on when its query is
-    asked again.
+    SWEEP is the beginning of an id, or latest. Its trials are ranked, with the state of each and
+    the reason. TRIAL is a number or the beginning of an id: it shows everything that was logged,
+    and errors. Run the query again to resume a stopped sweep.
     """
     if stop and (run is None or trial is not None):
-        raise UsageError("--stop takes a run", hint="dlv trials lists them")
+        raise UsageError("--stop requires a SWEEP", hint="dlv trials")
     if not call.repository.trials_path.exists():
         if run is not None:
-            raise NotFound(f"no run is `{run}`", why="no query has evaluated anything here")
+            raise NotFound(f"no such sweep: {run}", why="no query has run `evaluate` here")
         _list(call, [])
         return
     import dlv.metadata.trials as trials
@@ -63,16 +62,11 @@ def _named(store: Trials, word: str) -> str:
         return known[-1]
     fit = [each for each in known if each == word or (len(word) >= 4 and each.startswith(word))]
     if len(fit) != 1:
-        count = f"there {'is' if len(known) == 1 else 'are'} {_runs(len(known))}"
-        why = f"the ids of {_runs(len(fit))} begin so" if fit else count
+        why = f"{len(fit)} ids begin like this" if fit else None
         if not fit and len(word) < 4 and any(each.startswith(word) for each in known):
-            why = "the beginning of an id has four characters at least"
-        raise NotFound(f"no run of trials is `{word}`", why=why, hint="dlv trials lists them")
+            why = "give at least four characters of its id"
+        raise NotFound(f"no such sweep: {word}", why=why, hint="dlv trials")
     return fit[0]
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'s' * (count != 1)}"
 
 
 def _list(call: Invocation, runs: list[RunView]) -> None:
@@ -81,7 +75,7 @@ def _list(call: Invocation, runs: list[RunView]) -> None:
     document, table = view.runs(runs)
     call.output.emit("trials", document, table)
     if not runs:
-        call.output.message("no runs; a query with evaluate begins one")
+        call.output.message("no sweeps; a query with `evaluate` starts one")
 
 
 def _sparkline(call: Invocation) -> view.Sparkline | None:
@@ -104,8 +98,8 @@ def _trial(call: Invocation, book: Ledger, name: str, word: str) -> None:
     ] or [each for each in results if len(word) >= 4 and each.trial.startswith(word)]
     if len(wanted) != 1:
         raise NotFound(
-            f"{'more than one' if wanted else 'no'} trial of run {name[:7]} is `{word}`",
-            why=f"there are #1 to #{len(results)}" if len(results) > 1 else "there is #1 alone",
+            f"{f'{len(wanted)} trials match' if wanted else 'no such trial:'} {word}",
+            why=f"sweep {name[:7]} has trials #1 to #{len(results)}",
         )
     import dlv.views.trials as view
 

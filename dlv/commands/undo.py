@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     },
 )
 @argument("count", metavar="[N]", required=False, type=click.IntRange(min=1))
-@option("--list", "-l", "listed", is_flag=True, help="List the operations, newest first.")
+@option("--list", "-l", "listed", is_flag=True, help="List operations, newest first.")
 @option(
     "--op", "number", type=int, metavar="ID", help="Undo this operation; if it is an undo, redo."
 )

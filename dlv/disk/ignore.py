@@ -1,4 +1,4 @@
-"""`.dlvignore`: which files of a folder `add` and `status` pass over, in git's pattern language."""
+"""`.dlvignore`: which files of a folder `add` and `status` skip, in git's pattern language."""
 
 from __future__ import annotations
 
@@ -153,18 +153,32 @@ def ignored(rules: list[Rule], path: str, *, folder: bool) -> bool:
 
 
 def walk(
-    root: Path, folder: Path, part: Callable[[Path], object] = lambda _: None
+    root: Path,
+    folder: Path,
+    part: Callable[[Path], object] = lambda _: None,
+    unreadable: Callable[[Path], object] | None = None,
 ) -> Iterator[Path]:
-    """The files below `folder` in the order of their names; links to folders are not followed.
+    """Yield the files below `folder` in the order of their names.
 
-    `part` is told of files that dlv had not come to the end of.
+    Links to folders are not followed, and other dlv repositories are left alone. `part` gets
+    files that an interrupted dlv left, `unreadable` folders that cannot be listed; without it,
+    these are errors.
     """
     rules = load(root)
     pending = [folder]
     while pending:
         here = pending.pop()
         below = []
-        for entry in sorted(here.iterdir(), key=lambda path: path.name):
+        try:
+            entries = sorted(here.iterdir(), key=lambda path: path.name)
+        except PermissionError:
+            if unreadable is None:
+                raise
+            unreadable(here)
+            continue
+        if here not in (root, folder) and any(entry.name == ".dlv" for entry in entries):
+            continue
+        for entry in entries:
             inside = entry.is_relative_to(root)
             path = entry.relative_to(root).as_posix() if inside else entry.name
             is_folder = entry.is_dir() and not entry.is_symlink()

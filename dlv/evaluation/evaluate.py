@@ -111,7 +111,7 @@ class Request:
             )
         if bool(self.activations) != (self.out is not None):
             raise UsageError(
-                "--activations and --out belong together", hint="--activations conv1 --out F.npz"
+                "--activations and -o belong together", hint="--activations conv1 -o F.npz"
             )
         if self.activations and self.progressive is not None:
             raise UsageError(

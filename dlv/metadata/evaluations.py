@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
@@ -135,7 +135,7 @@ def results(db: Database) -> dict[str, dict[str, float]]:
     return found
 
 
-def as_summaries(values: dict[str, float]) -> list[Summary]:
+def as_summaries(values: Mapping[str, float]) -> list[Summary]:
     """Return results as metrics of one value, under their full names."""
     return [
         Summary(*name.partition("/")[::2], "", 1, None, value, value, None, value)

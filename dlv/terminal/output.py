@@ -1,4 +1,4 @@
-"""What dlv prints: one document for people, pipes and programs; colour, pager, messages, errors."""
+"""What dlv prints: one document for people, pipes and programs; color, pager, messages, errors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import datetime
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from dlv.dataclass import dataclass
-from dlv.errors import DlvError
+from dlv.errors import DlvError, UsageError
 from dlv.terminal.table import CUT, Cell, Table, escape, full, raw, short, style_of, width
 
 MAX_ERROR_LINES = 6
@@ -114,6 +114,13 @@ class Verbatim:
 Block = Table | Line | Heading | Fields | Verbatim | str
 
 
+def _as_table(block: Block) -> Table | None:
+    """A block as rows and columns; headings and sentences are none."""
+    if isinstance(block, Fields):
+        return Table(["field", "value"], [list(pair) for pair in block.values.items()])
+    return block if isinstance(block, Table) else None
+
+
 def _nothing(key: str) -> str | None:  # noqa: ARG001
     return None
 
@@ -129,6 +136,8 @@ class Output:
         *,
         json: bool = False,
         quiet: bool = False,
+        form: str = "table",
+        header: bool = False,
         verbose: bool = False,
         color: str | None = None,
         pager: bool = True,
@@ -140,6 +149,8 @@ class Output:
         self.environ = environ
         self.json = json
         self.quiet = quiet
+        self.format = form  # table, json, jsonl, csv, md or ids
+        self.header = header
         self.verbose = verbose
         self.color = color
         self.pager = pager
@@ -152,7 +163,7 @@ class Output:
     @property
     def terminal(self) -> bool:
         """The result goes to a person."""
-        return self.stdout.isatty() and not self.json
+        return self.stdout.isatty() and self.format == "table"
 
     @property
     def interactive(self) -> bool:
@@ -232,9 +243,35 @@ class Output:
             tables = [block for block in body if isinstance(block, Table)]
             chosen = [i for t in tables for i in t.ids()] if ids is None else ids
             self.write("".join(f"{escape(i)}\n" for i in chosen))
+        elif self.format in ("csv", "md", "jsonl"):
+            self.write("".join(f"{line}\n" for line in self._as_format(name, body)))
         else:
             lines = [line for block in body for line in self.lines(block)]
             self.page("".join(f"{line}\n" for line in lines))
+
+    def _as_format(self, name: str, body: Sequence[Block]) -> Iterator[str]:
+        """Print tables alone, in a format that other programs read."""
+        if any(isinstance(block, Verbatim) for block in body):
+            for block in body:
+                yield from block.lines if isinstance(block, Verbatim) else ()
+            return
+        tables = [_as_table(block) for block in body]
+        found = [table for table in tables if table is not None]
+        if self.format == "md":
+            for block, table in zip(body, tables, strict=True):
+                if isinstance(block, Heading):
+                    yield from ("", f"### {escape(block.text)}", "")
+                yield from table.markdown() if table is not None else ()
+        elif len(found) > 1:
+            raise UsageError(
+                f"dlv {name} prints several tables here; {self.format} holds one",
+                hint="use --format json or --format md",
+            )
+        elif self.format == "csv":
+            yield from found[0].csv() if found else ()
+        else:
+            for record in found[0].records() if found else ():
+                yield json.dumps(record, ensure_ascii=True)
 
     def lines(self, block: Block) -> list[str]:
         """One block as text, for the terminal or for a pipe."""
@@ -247,7 +284,7 @@ class Output:
             return [self.paint(escape(block.text), "bold")]
         if isinstance(block, Table):
             if not self.terminal:
-                return block.tabbed()
+                return block.tabbed(header=self.header)
             return block.aligned(self.width, self.now, self.paint, mark)
         if isinstance(block, Fields):
             if not self.terminal:

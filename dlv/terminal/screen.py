@@ -52,6 +52,9 @@ class Bar:
 
     def advance(self, count: int) -> None:
         self._progress.advance(self._task, count)
+        task = self._progress.tasks[0]
+        if task.total is not None and task.completed > task.total:  # what is read twice counts once
+            self._progress.update(self._task, completed=task.total)
         self._show()
 
     def tell(self, description: str, done: int, total: int, text: str) -> None:

@@ -275,8 +275,9 @@ class Table:
         found = [next((c.value for c in row if isinstance(c, Id)), None) for row in self.rows]
         return [value for value in found if value is not None]
 
-    def tabbed(self) -> list[str]:
-        return ["\t".join(map(full, row)) for row in self.rows]
+    def tabbed(self, *, header: bool = False) -> list[str]:
+        titles = ["\t".join(escape(column.title) for column in self.columns)] if header else []
+        return titles + ["\t".join(map(full, row)) for row in self.rows]
 
     def csv(self) -> list[str]:
         """RFC 4180, with a header; a cell that a spreadsheet would run stays a text."""

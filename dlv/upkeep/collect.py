@@ -284,7 +284,7 @@ def _rewrite(
             roots = mark.roots(repository.database, repository.head, request.grace)
             marked = mark.mark(repository, roots)
             packs = mostly_dead(marked)
-            with progress("rewrite", sum(pack.live for pack in packs)) as bar:
+            with progress("Rewriting packs", sum(pack.live for pack in packs)) as bar:
                 for batch in batches(packs):
                     rewrite(repository, marked, batch, request.author, bar.advance)
     except StorageError as error:

@@ -142,7 +142,7 @@ def parse_steps(text: str) -> list[tuple[int, int]]:
             raise UsageError(
                 f"`{text}` does not name steps",
                 why=f"`{part.strip()}` is neither a step nor a range of steps",
-                hint="dlv rm REF --snapshots 100,300-500",
+                hint="dlv rm REF --checkpoints 100,300-500",
             )
         found.append((low, high))
     return found

@@ -16,7 +16,7 @@ from dlv.repository.handle import Repository
 from dlv.versions.reachable import Reach, Share, shares
 from dlv.weights.store import MatrixStore
 
-GROUPINGS = ("version", "matrix", "codec", "layout")
+GROUPINGS = ("version", "tensor", "codec", "layout")
 
 
 @dataclass
@@ -83,7 +83,7 @@ def stats(repository: Repository, references: Sequence[str], by: str = "version"
         together: Share | None = None
         if by == "version":
             rows, together = _by_version(repository, chosen, visible, held, parts)
-        elif by == "matrix":
+        elif by == "tensor":
             rows = _by_matrix(held, parts)
         else:
             wanted = {item.matrix for item in held}

@@ -1,4 +1,4 @@
-"""`status`: what the next commit would hold, what changed since the last, what nobody keeps yet."""
+"""`status`: staged files, changes since HEAD, and weights in no version."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from dlv.objects.manifest import Manifest
 from dlv.repository.handle import Repository
 from dlv.versions.working import MISSING, SAME, WEIGHT_SUFFIXES, Tracked, Working, tracked
 
+UNREADABLE = "unreadable"
 _ZIP, _ARRAY = b"PK\x03\x04", b"\x93NUMPY"
 
 
@@ -32,7 +33,7 @@ class StagedChange:
 
 @dataclass(frozen=True)
 class Modified:
-    """A tracked file that is not what it was: changed, missing, in the way."""
+    """A tracked file that differs from HEAD: changed, missing, in the way, unreadable."""
 
     item: Tracked
     why: str
@@ -54,6 +55,7 @@ class Status:
     modified: list[Modified] = field(default_factory=list)
     untracked: list[Untracked] = field(default_factory=list)
     parts: list[Untracked] = field(default_factory=list)  # of files, left by killed commands
+    unreadable: list[str] = field(default_factory=list)  # folders that could not be searched
 
     @property
     def clean(self) -> bool:
@@ -83,14 +85,18 @@ def status(
     named = {file.path for file in waiting}
     replaced = any(file.role in ("weights", "snapshot") for file in waiting)
     for path, item in sorted(items.items()):
-        why = SAME if path in named else working.compare(item)
+        why = SAME if path in named else _compare(working, item)
         # New weights take the place of all old ones: nobody misses those.
         missed = not (why == MISSING and replaced and item.role == "weights")
         if why != SAME and missed:
             result.modified.append(Modified(item, why))
     held = _Held(repository, head)
     parts: list[Path] = []
-    for found in walk(repository.root, repository.root, parts.append):
+
+    def unreadable(folder: Path) -> None:
+        result.unreadable.append(folder.relative_to(repository.root).as_posix())
+
+    for found in walk(repository.root, repository.root, parts.append, unreadable):
         name = found.relative_to(repository.root).as_posix()
         if name not in named and name not in items and _looks_like_weights(found):
             # What no command has ever seen is in no version: most files need no search.
@@ -103,6 +109,14 @@ def status(
         result.parts.append(Untracked(part.relative_to(repository.root).as_posix(), size))
     working.remember()
     return result
+
+
+def _compare(working: Working, item: Tracked) -> str:
+    """Compare a file with HEAD; one that cannot be read must not end the whole status."""
+    try:
+        return working.compare(item)
+    except OSError:
+        return UNREADABLE
 
 
 def _removed_snapshots(repository: Repository, head: Version) -> list[int]:
@@ -118,9 +132,9 @@ def _problem(file: StagedFile) -> str | None:
         try:
             status = os.stat(path)
         except OSError:
-            return f"{what}gone since added"
+            return f"{what}missing since it was staged"
         if (status.st_size, status.st_mtime_ns) != look:
-            return f"{what}changed since added"
+            return f"{what}changed since it was staged"
     return None
 
 

@@ -197,7 +197,7 @@ def _runnable(
             hint=f"dlv export {request.reference} weights.safetensors",
         )
     if request.layers or request.matrices:
-        raise UsageError("a model is written whole", hint="leave out --layer and --matrices")
+        raise UsageError("a model is written whole", hint="leave out --layer and --tensor")
     tensors = {
         manifest.tensors[i].name: (manifest.tensors[i].dtype, manifest.tensors[i].shape)
         for i in chosen
@@ -236,7 +236,7 @@ def _format_of(out: Path) -> str:
         raise UsageError(
             f"what format is `{out.name}` to have?",
             why=f"its ending says nothing; known are {', '.join(_BY_SUFFIX)}",
-            hint="--format safetensors, or another ending",
+            hint="--file-format safetensors, or another ending",
         )
     return found
 
@@ -264,7 +264,7 @@ def _export_network(
     network: Network, version: Version, request: Request, notes: tuple[str, ...]
 ) -> Exported:
     if request.layers or request.matrices:
-        raise UsageError("a network is written whole", hint="leave out --layer and --matrices")
+        raise UsageError("a network is written whole", hint="leave out --layer and --tensor")
     _free(request)
     data = network_json.text(network).encode("utf-8")
     with user_files.replace(Folder(request.out.parent), request.out.name) as out:

@@ -53,13 +53,13 @@ def archived(outcome: Archived) -> tuple[dict[str, Any], list[Block]]:
         "before": outcome.before,
         "after": outcome.after,
         "changed": outcome.changed,
-        "matrices": outcome.matrices,
+        "tensors": outcome.matrices,
         "written": outcome.written,
         "freed": outcome.freed,
         "resumed": outcome.resumed,
         "seconds": round(outcome.seconds, 3),
         "versions": table.records(),
-        "snapshots": [_timing(timing) for timing in outcome.snapshots],
+        "checkpoints": [_timing(timing) for timing in outcome.snapshots],
     }
     blocks: list[Block] = [table, ""] if outcome.rows else []
     return document, [*blocks, Fields(fields)]
@@ -67,7 +67,7 @@ def archived(outcome: Archived) -> tuple[dict[str, Any], list[Block]]:
 
 def _timing(timing: Timing) -> dict[str, Any]:
     return {
-        "snapshot": timing.label,
+        "checkpoint": timing.label,
         "seconds": timing.microseconds / 1e6,
         "budget": None if timing.budget is None else timing.budget / 1e6,
         "fastest": timing.fastest / 1e6,
@@ -98,7 +98,7 @@ def explained(plans: Sequence[Explained]) -> tuple[dict[str, Any], list[Block]]:
 
 def _explained(item: Explained) -> dict[str, Any]:
     return {
-        "matrix": item.matrix,
+        "tensor": item.matrix,
         "name": item.name,
         "dtype": item.dtype,
         "shape": list(item.shape),
@@ -113,7 +113,7 @@ def _explained(item: Explained) -> dict[str, Any]:
             for way in item.ways
         ],
         "chain": item.chain,
-        "snapshots": [_timing(timing) for timing in item.snapshots],
+        "checkpoints": [_timing(timing) for timing in item.snapshots],
     }
 
 
@@ -123,15 +123,7 @@ def _explained(item: Explained) -> dict[str, Any]:
 def bounded(outcome: Outcome) -> tuple[dict[str, Any], list[Block]]:
     """A row per version; nothing is promised of other rows than those of the calibration."""
     table = Table(
-        [
-            Column("version", fixed=True),
-            "id",
-            "changed",
-            "before",
-            "after",
-            "determined",
-            "rows of",
-        ],
+        [Column("version", fixed=True), "id", "changed", "before", "after", "decided", "rows of"],
         [
             [
                 *(Text(row.version, "bold"), Id(row.id), f"{row.changed} of {row.matrices}"),
@@ -177,7 +169,7 @@ def _bounded_record(row: Bounded) -> dict[str, Any]:
         "record": row.record,
         "made": row.made,
         "changed": row.changed,
-        "matrices": row.matrices,
+        "tensors": row.matrices,
         "before": round(row.before),
         "after": round(row.after),
         "calibration": row.calibration,
@@ -186,7 +178,7 @@ def _bounded_record(row: Bounded) -> dict[str, Any]:
                 "planes": dict(level.planes),
                 "bytes": level.bytes,
                 "share": round(level.share, 4),
-                "determined": None if level.determined is None else round(level.determined, 4),
+                "decided": None if level.determined is None else round(level.determined, 4),
             }
             for level in row.levels
         ],
@@ -203,8 +195,8 @@ def quantized(children: Sequence[Quantized]) -> tuple[dict[str, Any], list[Block
     table = Table(
         [
             Column("version", fixed=True),
-            *("id", "of", "scheme"),
-            *("rounded", "matrices", "raw", "before", "after", "made"),
+            *("id", "of", "quantized"),
+            *("rounded", "tensors", "raw", "before", "after", "made"),
         ],
         [
             [

@@ -191,7 +191,7 @@ def copy_record(copied: Copied) -> dict[str, Any]:
     return {
         "network": {
             "id": copied.network.id,
-            "nodes": len(copied.network.nodes),
+            "layers": len(copied.network.nodes),
             "edits": [asdict(edit) for edit in copied.edits],
         },
         "weights": None if copied.plan is None else _weights_record(copied.plan, copied.seed),
@@ -226,7 +226,7 @@ def copy_blocks(copied: Copied, everything: bool) -> Iterator[Block]:
     yield ""
     yield Heading(f"network: {plural(len(copied.edits), 'edit')}")
     rows: list[list[Cell]] = [[edit.action, edit.node, edit.text] for edit in copied.edits]
-    yield Table([Column("what"), Column("node", least=12), "how"], rows)
+    yield Table([Column("what"), Column("layer", least=12), "how"], rows)
     if copied.plan is None:
         return
     yield ""
@@ -234,7 +234,7 @@ def copy_blocks(copied: Copied, everything: bool) -> Iterator[Block]:
     items = [*copied.plan.tensors, *copied.plan.dropped]
     shown = [item for item in items if everything or item.action != COPY]
     if shown:
-        columns: list[Column | str] = ["what", Column("matrix", least=16), "was", "is"]
+        columns: list[Column | str] = ["what", Column("tensor", least=16), "was", "is"]
         yield Table(
             [*columns, Column("% kept", "reused"), "why"], [_reuse_row(item) for item in shown]
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from dlv.network.graph import Network
 from dlv.network.summary import Row
 from dlv.terminal.output import Block, Fields, Heading, Line, Output, Verbatim
 from dlv.terminal.table import Bytes, Cell, Column, Count, Id, Items, Number, Table, Text, Time
-from dlv.versions.describe import Description
+from dlv.versions.describe import Description, SnapshotLine, Storage
 from dlv.views.values import (
     bounded_statistics,
     count_cell,
@@ -27,35 +27,63 @@ from dlv.weights.snapshots import Matrix
 
 if TYPE_CHECKING:
     from dlv.evaluation.activations import Activations, Figures
+    from dlv.metadata.metrics import Summary as Metric
     from dlv.weights.reading.interval_statistics import HistogramBounds, StatisticsBounds
     from dlv.weights.statistics import Histogram, Statistics
+
+
+MOST_ROWS, SHOWN_ROWS = 12, 10  # of a section on a terminal
 
 
 def whole(
     description: Description, output: Output, *, drawn: bool = False, everything: bool = False
 ) -> Iterator[Block]:
-    """Section by section; `everything`: the optimizer's matrices one by one, too."""
+    """Yield section by section, long ones folded on a terminal.
+
+    `everything` includes the tensors of the optimizer.
+    """
+    ref = description.label
     yield header(description, output)
     yield from _message_rest(description, output)
-    yield from _section("network", _network(description, output, drawn=drawn))
+    network = [*_network(description, output, drawn=drawn)]
+    yield from _section("network", _folded(network, f"dlv desc {ref} --layers", output))
     rows: list[list[Cell]]
     rows = [[key, setting(value)] for key, value in description.manifest.hyperparameters.items()]
     yield from _section("hyperparameters", [Table([Column("key", fixed=True), "value"], rows)])
     yield from _section("metrics", [_metrics(description, output)])
     yield from _section("also logged", _logged(description))
     yield from _section("evaluations", [_evaluations(description)])
-    yield from _section("snapshots", [_snapshots(description)])
+    yield from _section("checkpoints", [_snapshots(description)])
     shown = [m for m in description.matrices if everything or m.role != "optimizer"]
-    yield from _section(
-        "matrices", [_matrices(description, shown), *_optimizer(description, shown)]
-    )
+    tensors = [_matrices(description, shown), *_optimizer(description, shown)]
+    folded = tensors if everything else _folded(tensors, f"dlv desc {ref} --tensors", output)
+    yield from _section("tensors", folded)
     rows = [[file.path, file.role, Bytes(file.bytes)] for file in description.manifest.files]
     yield from _section("files", [Table([Column("path", least=20), "role", "size"], rows)])
     yield from _storage(description)
 
 
+def _folded(blocks: Sequence[Block], command: str, output: Output) -> list[Block]:
+    """Cut tables that would fill the screen, and name the command that shows all."""
+    found: list[Block] = []
+    for block in blocks:
+        if output.terminal and isinstance(block, Table) and len(block.rows) > MOST_ROWS:
+            found.append(Table(block.columns, block.rows[:SHOWN_ROWS]))
+            found.append(f"... {len(block.rows) - SHOWN_ROWS} more: {command}")
+        else:
+            found.append(block)
+    return found
+
+
+def tensors_table(description: Description, *, everything: bool) -> Table:
+    """`--tensors`: every tensor, with its size and what it takes in packs."""
+    return _matrices(
+        description, [m for m in description.matrices if everything or m.role != "optimizer"]
+    )
+
+
 def _section(title: str, blocks: list[Block] | Iterator[Block]) -> Iterator[Block]:
-    """A heading and what stands under it; nothing where that is empty."""
+    """A heading and its blocks; nothing if they are empty."""
     filled = [block for block in blocks if not (isinstance(block, Table) and not block.rows)]
     if filled:
         yield from ("", Heading(title), *filled)
@@ -88,7 +116,7 @@ def header(description: Description, output: Output) -> Fields:
     if version.framework:
         fields["framework"] = version.framework
     if version.scheme:
-        fields["lossy"] = version.scheme
+        fields["quantized"] = version.scheme
     if head or dirty:
         fields["git head"] = Items(
             [*([Id(str(head))] if head else []), *([dirty] if dirty else [])]
@@ -110,16 +138,16 @@ def _network(description: Description, output: Output, *, drawn: bool) -> Iterat
     held = sum(_in_memory(description).values())
     if network is None:
         if not description.matrices:
-            yield "no network and no weights are stored with this version"
+            yield "no network and no weights"
             return
-        yield "no network is stored with this version, only its matrices"
+        yield "no network, only weights"
         elements = sum(
             m.elements for m in description.matrices if not m.tied and m.role == "weight"
         )
         yield Fields({"parameters": Count(elements), "weights": Bytes(held)})
         return
     if sums is None:
-        yield "the network has a cycle: its shapes and costs are not known"
+        yield "the network has a cycle, so shapes and costs are unknown"
         return
     if drawn:
         plain = not output.can_print("│●○╮╯├×…→")
@@ -128,7 +156,7 @@ def _network(description: Description, output: Output, *, drawn: bool) -> Iterat
         yield Verbatim(text.split("\n\n")[0].rstrip("\n").split("\n"))
     else:
         yield _nodes(network, sums.rows, output)
-    unknown = Text("not known", "dim")
+    unknown = Text("unknown", "dim")
     fields: dict[str, Cell] = {
         "layers": Count(sums.layers),
         "depth": Count(sums.depth),
@@ -158,7 +186,7 @@ def _in_memory(description: Description) -> dict[str, int]:
 def _nodes(network: Network, rows: tuple[Row, ...], output: Output) -> Table:
     nodes = {node.name: node for node in network.nodes}
     columns: list[Column | str] = [
-        Column("node", least=12),
+        Column("layer", least=12),
         Column("alias", fixed=True),
         "operation",
         "output",
@@ -200,7 +228,7 @@ def layers(description: Description, output: Output) -> Iterator[Block]:
         ]
         for row in description.summary.rows
     ]
-    columns: list[Column | str] = [Column("node", least=12), Column("alias", fixed=True)]
+    columns: list[Column | str] = [Column("layer", least=12), Column("alias", fixed=True)]
     columns += [Column("operation", least=10), "inputs", "output", Column("params", fixed=True)]
     columns += [Column("FLOPs", fixed=True), Column("memory", fixed=True)]
     if not output.terminal:  # there is room
@@ -251,7 +279,7 @@ def _logged(description: Description) -> list[Block]:
         [item.name, item.plugin, Text("unreadable", "red") if item.points is None else item.points]
         for item in description.logged
     ]
-    return [Table([Column("series", least=12), "kind", "points"], rows)]
+    return [Table([Column("metric", least=12), "kind", "points"], rows)]
 
 
 def _evaluations(description: Description) -> Table:
@@ -268,7 +296,12 @@ def _evaluations(description: Description) -> Table:
                 told.get("mode"),
             ]
         )
-    first = [Column("age", key="created"), Column("step"), Column("data", least=12), Column("rows")]
+    first = [
+        Column("age", key="created"),
+        Column("step"),
+        Column("data", least=12),
+        Column("examples"),
+    ]
     return Table([*first, Column("metrics", least=16), "mode"], rows)
 
 
@@ -276,14 +309,14 @@ def _snapshots(description: Description) -> Table:
     rows: list[list[Cell]] = [
         [
             line.step,
-            Items([*(["own"] if line.own else []), *(["removed"] if line.removed else [])]),
+            Items([*(["default"] if line.own else []), *(["removed"] if line.removed else [])]),
             line.matrices,
             Bytes(line.raw),
             Items(list(line.paths)),
         ]
         for line in description.snapshots
     ]
-    return Table(["step", "state", "matrices", "size", Column("files", least=20)], rows)
+    return Table(["step", "state", "tensors", "size", Column("files", least=20)], rows)
 
 
 def _optimizer(description: Description, shown: list[Matrix]) -> list[Block]:
@@ -297,7 +330,7 @@ def _optimizer(description: Description, shown: list[Matrix]) -> list[Block]:
 
 
 def _matrices(description: Description, shown: list[Matrix]) -> Table:
-    columns = [Column("matrix", least=20), Column("dtype", fixed=True)]
+    columns = [Column("tensor", least=20), Column("dtype", fixed=True)]
     rows = [[matrix.name, *_matrix_cells(description, matrix).values()] for matrix in shown]
     return Table([*columns, "shape", "role", "size", "stored"], rows)
 
@@ -362,15 +395,15 @@ def statistics_table(description: Description) -> Table:
             )
     # The end of a range must not be cut away.
     columns = [Column(title, fixed=bool(description.bounds)) for title in (*_FIGURES, "NaN", "inf")]
-    return Table([Column("matrix", least=16), *columns], rows)
+    return Table([Column("tensor", least=16), *columns], rows)
 
 
 def matrix_blocks(description: Description, output: Output) -> Iterator[Block]:
-    """`--matrix`: one of them, with a histogram."""
+    """`--tensor`: one of them, with a histogram."""
     for held in description.matrices:
         if held.name in description.statistics or held.name in description.bounds:
             fields: dict[str, Cell] = {
-                "matrix": Text(held.name, "bold"),
+                "tensor": Text(held.name, "bold"),
                 "version": description.label,
                 "id": Id(held.hash),
                 **_matrix_cells(description, held),
@@ -442,10 +475,10 @@ def activations_document(activations: Activations) -> dict[str, Any]:
     return {
         "activations": {
             "data": activations.data,
-            "rows": activations.rows,
+            "examples": activations.rows,
             "bytes_read": activations.bytes_read,
             "written": None if activations.written is None else str(activations.written),
-            "nodes": [_activation_record(each) for each in activations.nodes],
+            "layers": [_activation_record(each) for each in activations.nodes],
         }
     }
 
@@ -453,7 +486,7 @@ def activations_document(activations: Activations) -> dict[str, Any]:
 def activations_blocks(activations: Activations) -> list[Block]:
     """A row for each node."""
     bounded = any(each.radius is not None for each in activations.nodes)
-    columns = ["node", "shape", "min", "max", "mean", "std", "% zero"]
+    columns = ["layer", "shape", "min", "max", "mean", "std", "% zero"]
     columns += ["radius, mean", "radius, most"] if bounded else []
     rows: list[list[Cell]] = []
     for each in activations.nodes:
@@ -479,7 +512,7 @@ def _figures(figures: Figures) -> list[Cell]:
 def _activation_record(figures: Figures) -> dict[str, Any]:
     low, high, mean, std = _figures(figures)
     return {
-        "node": figures.node,
+        "layer": figures.node,
         "shape": list(figures.shape),
         "min": low,
         "max": high,
@@ -507,10 +540,7 @@ def version_document(description: Description) -> dict[str, Any]:
         else json_form.write(network) | {"origin": origin and origin.origin},
         "summary": None if description.summary is None else asdict(description.summary),
         "hyperparameters": description.manifest.hyperparameters,
-        "metrics": [
-            {"name": item.name, **{k: v for k, v in asdict(item).items() if k != "hash"}}
-            for item in description.metrics
-        ],
+        "metrics": [_metric_record(item) for item in description.metrics],
         "logged": [
             {"name": item.name, "kind": item.plugin, "points": item.points}
             for item in description.logged
@@ -519,14 +549,32 @@ def version_document(description: Description) -> dict[str, Any]:
             {"created": saved.created, "data_set": saved.data_set, **saved.data}
             for saved in description.evaluations
         ],
-        "snapshots": [asdict(line) for line in description.snapshots],
-        "matrices": [_matrix_record(description, matrix) for matrix in description.matrices],
+        "checkpoints": [_checkpoint_record(line) for line in description.snapshots],
+        "tensors": [_matrix_record(description, matrix) for matrix in description.matrices],
         "files": [
             {"path": f.path, "role": f.role, "mode": f.mode, "bytes": f.bytes, "hash": f.blake3}
             for f in description.manifest.files
         ],
-        "storage": {**asdict(description.storage), "ratio": description.storage.ratio},
+        "storage": _storage_record(description.storage),
     }
+
+
+def _renamed(record: dict[str, Any], **names: str) -> dict[str, Any]:
+    """Return a record with the keys that users know instead of the names of fields."""
+    return {names.get(key, key): value for key, value in record.items()}
+
+
+def _metric_record(metric: Metric) -> dict[str, Any]:
+    record = {key: value for key, value in asdict(metric).items() if key != "hash"}
+    return {"name": metric.name, **_renamed(record, n="points")}
+
+
+def _checkpoint_record(line: SnapshotLine) -> dict[str, Any]:
+    return _renamed(asdict(line), own="default", matrices="tensors")
+
+
+def _storage_record(storage: Storage) -> dict[str, Any]:
+    return _renamed(asdict(storage), matrices="tensors") | {"ratio": storage.ratio}
 
 
 def matrix_document(description: Description) -> dict[str, Any]:
@@ -535,7 +583,7 @@ def matrix_document(description: Description) -> dict[str, Any]:
     wanted = [matrix for matrix in description.matrices if matrix.name in asked]
     return {
         "version": version_record(description),
-        "matrices": [_matrix_record(description, matrix) for matrix in wanted],
+        "tensors": [_matrix_record(description, matrix) for matrix in wanted],
     }
 
 
@@ -553,7 +601,7 @@ def version_record(description: Description) -> dict[str, Any]:
         "tags": list(version.tags),
         "parents": [asdict(parent) for parent in description.parents],
         "framework": version.framework,
-        "scheme": version.scheme,
+        "quantized": version.scheme,
         "git": description.git,
         "mlflow": description.mlflow,
     }

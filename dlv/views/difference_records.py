@@ -49,8 +49,8 @@ def document(diff: Diff) -> dict[str, Any]:
             }
             for place, other in enumerate(diff.others, 1)
         ],
-        "structure": _structure(diff) if "structure" in diff.sections else None,
-        "matrices": [
+        "network": _structure(diff) if "structure" in diff.sections else None,
+        "tensors": [
             {"version": place, **_matrix(pair)}
             for place, other in enumerate(diff.others, 1)
             for pair in other.matrices
@@ -217,7 +217,7 @@ def csv(diff: Diff, everything: bool) -> Verbatim:
 
 def _structure_lines(diff: Diff, everything: bool) -> Iterator[list[Cell]]:
     for row in structure_rows(diff, everything)[0]:
-        yield ["structure", row.layer, row.what, *row.values]
+        yield ["network", row.layer, row.what, *row.values]
 
 
 def _matrix_lines(diff: Diff, everything: bool) -> Iterator[list[Cell]]:
@@ -239,7 +239,7 @@ def _matrix_lines(diff: Diff, everything: bool) -> Iterator[list[Cell]]:
             for what, (old, new) in facts.items():
                 cells: list[Cell] = [None] * len(diff.sides)
                 cells[0], cells[place] = old, new
-                yield ["matrices", pair.name, what, *cells]
+                yield ["tensors", pair.name, what, *cells]
 
 
 def _shape(matrix: Matrix | None) -> str | None:

@@ -386,7 +386,7 @@ def tally(statuses: Sequence[str]) -> str:
 def _matrix_table(pairs: Sequence[MatrixPair]) -> Table:
     columns: list[Column | str] = [
         Column("", "mark", fixed=True),
-        Column("matrix", least=16),
+        Column("tensor", least=16),
         "shape",
     ]
     whole = any(pair.bounds is not None for pair in pairs)  # the end of a range is not cut away
@@ -451,7 +451,7 @@ def _matrices_beside(diff: Diff, everything: bool) -> Table:
             if everything or pair.status != "unchanged":
                 shown.add(pair.name)
     rows: list[list[Cell]] = [[name, *line] for name, line in lines.items() if name in shown]
-    return Table([Column("matrix", least=16), *(side.label for side in diff.sides)], rows)
+    return Table([Column("tensor", least=16), *(side.label for side in diff.sides)], rows)
 
 
 def _beside(pair: MatrixPair) -> Cell:
@@ -551,7 +551,7 @@ def _same(diff: Diff) -> Iterator[str]:
         and all(pair.status == "unchanged" for pair in pairs)
         and not any(other.hidden for other in diff.others)
     ):
-        yield plural(len(diff.others[0].matrices), "matrix", "matrices")
+        yield plural(len(diff.others[0].matrices), "tensor", "tensors")
     for rows, one in (
         (diff.params, "hyperparameter"),
         (diff.metrics, "metric"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dlv.evaluation.answers import Confusion, Evaluation, Progress
+from dlv.evaluation.answers import Confusion, Evaluation, Level, Progress
 from dlv.evaluation.evaluate import Evaluated, level_record
 from dlv.terminal.output import Block, Heading, Output
 from dlv.terminal.table import Bytes, Cell, Column, Count, Id, Items, Number, Range, Table, Text
@@ -58,28 +58,34 @@ def watched(progress: Progress) -> str:
     return f"{share:.0f} %, {progress.bytes_read / 1e6:.1f} MB read"
 
 
+def _level_record(level: Level) -> dict[str, Any]:
+    record = level_record(level)
+    record["decided"], record["undecided"] = record.pop("determined"), record.pop("open")
+    return record
+
+
 def _record(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "version": evaluation.version,
         "id": evaluation.id,
         "step": evaluation.step,
-        "rows": evaluation.rows,
+        "examples": evaluation.rows,
         "accuracy": number_cell(evaluation.accuracy),
         "metrics": {name: Number(value) for name, value in evaluation.metrics.items()},
         "between": {
             name: [Number(low), Number(high)] for name, (low, high) in evaluation.between.items()
         },
         "mode": evaluation.mode,
-        "reference": evaluation.reference,
+        "precision": evaluation.reference,
         "engine": evaluation.engine,
         "bounds_verified": evaluation.bounds_verified,
         "confidence": None if evaluation.confidence is None else dict(evaluation.confidence),
         "fallback": evaluation.fallback,
         "guaranteed": evaluation.guaranteed,
         "evaluated": evaluation.evaluated,
-        "open": evaluation.open if evaluation.class_count else 0,
+        "undecided": evaluation.open if evaluation.class_count else 0,
         "not_finite": evaluation.not_finite,
-        "levels": [level_record(level) for level in evaluation.levels],
+        "levels": [_level_record(level) for level in evaluation.levels],
         "bytes_read": evaluation.bytes_read,
         "bytes_whole": evaluation.bytes_whole,
         "raw_read": evaluation.raw_read,
@@ -95,10 +101,10 @@ def _table(evaluated: Evaluated, output: Output) -> Table:
         dict.fromkeys(n for each in evaluated.results for n in (*each.metrics, *each.between))
     )
     progressive = any(each.levels for each in evaluated.results)
-    columns: list[Column | str] = [Column("version", fixed=True), "id", "rows"]
+    columns: list[Column | str] = [Column("version", fixed=True), "id", "examples"]
     columns += [Column(name, fixed=True) for name in names]
-    counts = ["proved", "full", "open"] if progressive else []
-    columns += ["mode", "reference", *counts, "read", "of"]
+    counts = ["guaranteed", "full", "undecided"] if progressive else []
+    columns += ["mode", "precision", *counts, "read", "total"]
     rows: list[list[Cell]] = []
     for each in evaluated.results:
         row: list[Cell] = [Text(each.version, "bold"), Id(each.id), Count(each.rows)]
@@ -120,7 +126,14 @@ def _table(evaluated: Evaluated, output: Output) -> Table:
 
 def _levels(evaluation: Evaluation, output: Output) -> Table:
     """What was read after each level, and how many rows had their label then."""
-    columns: list[Column | str] = ["level", "read", "% of bytes", "determined", "% of rows", "open"]
+    columns: list[Column | str] = [
+        "level",
+        "read",
+        "% of bytes",
+        "decided",
+        "% of examples",
+        "undecided",
+    ]
     if not output.terminal:
         columns.append("bits")
     rows: list[list[Cell]] = []
@@ -163,7 +176,7 @@ def _confusion(evaluation: Evaluation, held: Confusion, output: Output) -> Itera
         pairs.sort(key=lambda pair: -int(held.counts[pair]))
         pairs = pairs[:_WORST]
     yield Table(
-        ["class", "label", "rows"],
+        ["label", "prediction", "examples"],
         [
             [_class(evaluation, a), _class(evaluation, b), Count(int(held.counts[a, b]))]
             for a, b in pairs
@@ -178,5 +191,5 @@ def _confusion_record(evaluation: Evaluation) -> dict[str, Any] | None:
     return {
         "classes": [_class(evaluation, at) for at in range(count)],
         "counts": evaluation.confusion.counts.tolist(),
-        "open": evaluation.confusion.open.tolist(),
+        "undecided": evaluation.confusion.open.tolist(),
     }

@@ -46,7 +46,7 @@ def checkpoints(output: Output, imported: Imported) -> None:
         line = Line(label, Id(imported.id), held, *([sizes] if imported.new else []))
     else:
         line = Line(label, Id(imported.id), count, Bytes(imported.raw), Bytes(imported.stored))
-    document = {"versions": [version], "series": [], "skipped": _skipped(imported.skipped)}
+    document = {"versions": [version], "metrics": [], "skipped": _skipped(imported.skipped)}
     output.emit("import", document, line, ids=[imported.id])
     if count > 1:
         step = (
@@ -73,7 +73,7 @@ def runs(output: Output, runs: Runs) -> None:
     elif not new:
         output.message("the store has no runs to import")
     table = Table(
-        [Column("version", fixed=True), "id", "run", "snapshots", "series", "raw"],
+        [Column("version", fixed=True), "id", "run", "checkpoints", "metrics", "raw"],
         [
             [Text(m.label, "bold"), Id(m.id), m.title, len(m.steps), len(m.series), Bytes(m.raw)]
             for m in new
@@ -94,7 +94,7 @@ def runs(output: Output, runs: Runs) -> None:
     ]
     document = {
         "versions": versions,
-        "series": [
+        "metrics": [
             {"version": made.id, "tag": tag, "points": points}
             for made in runs.versions
             for tag, points in made.series

@@ -104,7 +104,7 @@ def standing(progress: Progress) -> dict[str, Any]:
     """The event that says how far it is."""
     return {
         "event": "progress",
-        "run": progress.run,
+        "sweep": progress.run,
         "trials": progress.trials,
         **{name: progress.groups[name] for name in GROUPS},
         "steps": progress.steps,
@@ -137,7 +137,7 @@ def moment(seconds: float) -> str:
 def runs(runs: Sequence[RunView]) -> tuple[dict[str, Any], Table]:
     """The newest first."""
     columns = [
-        Column("run", "id", fixed=True),
+        Column("sweep", "id", fixed=True),
         Column("state", fixed=True),
         Column("trials"),
         Column("steps", fixed=True),
@@ -156,7 +156,7 @@ def runs(runs: Sequence[RunView]) -> tuple[dict[str, Any], Table]:
         ]
         for run in ordered
     ]
-    return {"runs": [run_record(run) for run in ordered]}, Table(columns, rows)
+    return {"sweeps": [run_record(run) for run in ordered]}, Table(columns, rows)
 
 
 def state_of(run: RunView) -> str:
@@ -236,7 +236,7 @@ def _heading(run: RunView) -> Iterator[Block]:
     state = f"{state_of(run)}: {run.why}" if run.why else state_of(run)
     yield Fields(
         {
-            "run": Id(run.id),
+            "sweep": Id(run.id),
             "query": " ".join(run.text.split()),
             "state": Text(state, STYLES.get(state_of(run), "")),
             "trials": counted(groups_of(run)),
@@ -321,7 +321,7 @@ PLANNED = "to do"
 
 def trials_document(trials: Trials) -> dict[str, Any]:
     return {
-        "run": trials.run,
+        "sweep": trials.run,
         "name": trials.name,
         "planned": trials.planned,
         "state": trials.state,

@@ -67,7 +67,7 @@ def entry_record(entry: Entry) -> dict[str, Any]:
         "head": entry.head,
         "tags": version.tags,
         "framework": version.framework,
-        "scheme": version.scheme,
+        "quantized": version.scheme,
         "network": version.network,
         "parents": _parent_records(entry.parents),
     }
@@ -81,7 +81,7 @@ def entry_figures(entry: Entry) -> dict[str, Any]:
     """What `list` adds to the record: metrics and hyperparameters."""
     return {
         "metrics": {
-            name: {"last": s.last, "min": s.min, "max": s.max, "n": s.n}
+            name: {"last": s.last, "min": s.min, "max": s.max, "points": s.n}
             for name, s in entry.metrics.items()
         },
         "hyperparameters": entry.parameters,
@@ -90,7 +90,7 @@ def entry_figures(entry: Entry) -> dict[str, Any]:
 
 # `show`
 
-_FIGURES = ("n", "last", "last_step", "min", "min_step", "max", "max_step")
+_FIGURES = ("last", "last_step", "min", "min_step", "max", "max_step")
 
 
 def shown_blocks(shown: Shown) -> Iterator[Block]:
@@ -122,16 +122,16 @@ def _header(shown: Shown) -> dict[str, Cell]:
         "id": Id(found.id),
         "head": True if shown.head else None,
         "state": None if found.state == "live" else Text(found.state, "red"),
-        "snapshot": None if shown.snapshot is None else f"step {shown.snapshot.step}",
+        "checkpoint": None if shown.snapshot is None else f"step {shown.snapshot.step}",
         "tags": Items(found.tags) if found.tags else None,
         "parents": Items([_parent(p) for p in shown.parents]) if shown.parents else None,
         "author": found.author,
         "created": Time(found.created),
         "framework": found.framework,
-        "lossy": found.scheme,
+        "quantized": found.scheme,
         "network": None if network is None else f"{network['nodes']} nodes",
         "parameters": Count(shown.parameters) if shown.raw else None,
-        "snapshots": len(kept) or None,
+        "checkpoints": len(kept) or None,
         "steps": Items(steps) if steps else None,
         "size": Bytes(shown.raw) if shown.raw else None,
         "stored": Bytes(shown.stored) if shown.raw else None,
@@ -164,7 +164,7 @@ def stored_matrix(matrix: ShownMatrix) -> dict[str, Cell]:
     """How a matrix is stored."""
     held, links = matrix.matrix, matrix.chain
     return {
-        "matrix": Text(held.name, "bold"),
+        "tensor": Text(held.name, "bold"),
         "hash": Id(held.hash),
         "dtype": held.dtype,
         "shape": shape(held.shape),
@@ -192,25 +192,26 @@ def shown_document(shown: Shown) -> dict[str, Any]:
             "author": found.author,
             "message": found.message,
             "framework": found.framework,
-            "scheme": found.scheme,
+            "quantized": found.scheme,
             "tags": found.tags,
             "parents": _parent_records(shown.parents),
             "network": shown.network,
             "parameters": shown.parameters,
-            "snapshot": None if shown.snapshot is None else shown.snapshot.step,
-            "snapshots": [
-                {"step": row.step, "own": row.own, "removed": row.removed}
+            "checkpoint": None if shown.snapshot is None else shown.snapshot.step,
+            "checkpoints": [
+                {"step": row.step, "default": row.own, "removed": row.removed}
                 for row in shown.snapshots
             ],
             "raw": shown.raw,
             "stored": shown.stored,
             "metrics": [
-                {"name": m.name, **{figure: getattr(m, figure) for figure in _FIGURES}}
+                {"name": m.name, "points": m.n}
+                | {figure: getattr(m, figure) for figure in _FIGURES}
                 for m in shown.metrics
             ],
             "hyperparameters": manifest.hyperparameters,
             "files": [
-                {"path": e.path, "role": e.role, "bytes": e.bytes, "blake3": e.blake3}
+                {"path": e.path, "role": e.role, "bytes": e.bytes, "hash": e.blake3}
                 for e in manifest.files
             ],
             "environment": manifest.environment,
@@ -237,9 +238,9 @@ def committed(
         "new": committed.new,
         "reused": committed.reused,
         "files": committed.files._asdict(),
-        "snapshots": committed.snapshots,
+        "checkpoints": committed.snapshots,
         "seconds": committed.seconds,
-        "scheme": committed.scheme,
+        "quantized": committed.scheme,
         "rounded": committed.rounded,
         "saved": saved,
         "bounds": bounds,
@@ -255,7 +256,7 @@ def committed(
             Bytes(committed.stored),
         )
     else:
-        noun = "matrix" if committed.matrices == 1 else "matrices"
+        noun = "tensor" if committed.matrices == 1 else "tensors"
         held = (
             f"{committed.matrices} {noun} ({committed.new} new)"
             if committed.matrices

@@ -37,7 +37,7 @@ def test_a_folder(dlv: Dlv, snapshot: Dlv, project: Path, mode: str) -> None:
 def test_options(dlv: Dlv, snapshot: Dlv, project: Path, mode: str) -> None:
     given = ["--as", "weights", "--step", "300", "ckpt-200.safetensors"]
     snapshot(dlv("add", *given, **how(mode)), "weights")
-    given = ["--as", "data", "--type", "text", "train.py"]
+    given = ["--as", "data", "--file-format", "text", "train.py"]
     snapshot(dlv("add", *given, **how(mode)), "data")
 
 
@@ -94,7 +94,7 @@ def test_optimizer_state(dlv: Dlv, filled: Path) -> None:
         ("a_pickle", 9, ["old.pkl"]),
         ("nothing_named", 2, []),
         ("unknown_role", 2, ["--as", "weight", "train.py"]),
-        ("unknown_format", 2, ["--type", "safetensor", "ckpt-200.safetensors"]),
+        ("unknown_format", 2, ["--file-format", "safetensor", "ckpt-200.safetensors"]),
         ("no_weights", 2, ["--as", "weights", "train.py"]),
         ("damaged", 6, ["broken.safetensors"]),
     ],

@@ -30,7 +30,7 @@ def test_a_version(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_snapshot_as_npz(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
-    result = dlv("checkout", "lenet@1/100", "--to", "out", "--format", "npz", **how(mode))
+    result = dlv("checkout", "lenet@1/100", "--to", "out", "--file-format", "npz", **how(mode))
     assert result.code == 0
     snapshot(result)
 
@@ -70,7 +70,7 @@ def test_there_and_back(dlv: Dlv, filled: Path) -> None:
     ("name", "code", "args"),
     [
         ("no_reference", 2, []),
-        ("unknown_format", 2, ["HEAD", "--format", "onnx"]),
+        ("unknown_format", 2, ["HEAD", "--file-format", "onnx"]),
         ("approximate_here", 2, ["HEAD", "--planes", "2"]),
         ("approximate_without_weights", 2, ["HEAD", "--planes", "2", "--to", "o", "--no-weights"]),
         ("no_planes", 2, ["HEAD", "--planes", "0", "--to", "o"]),
@@ -108,7 +108,7 @@ def test_a_dtype_that_npz_lacks(dlv: Dlv, snapshot: Dlv, filled: Path) -> None:
     torch.save({"half": torch.ones(2, dtype=torch.bfloat16)}, filled / "w.pt")
     dlv("add", "w.pt")
     dlv("commit", "-m", "Half", "--name", "half")
-    result = dlv("checkout", "half", "--format", "npz", "--to", "out")
+    result = dlv("checkout", "half", "--file-format", "npz", "--to", "out")
     assert result.code == 2
     snapshot(result)
 

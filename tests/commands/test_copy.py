@@ -79,7 +79,7 @@ def test_edited(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
     snapshot(dlv("add", "deep/network.json", "deep/lenet-deep.safetensors"), "added")
     document = dlv("commit", "-m", "Deeper", json=True).document
     assert (document["name"], document["number"]) == ("lenet-deep", 1)
-    found = dlv("diff", "lenet@1", "lenet-deep", "--structure", json=True).document
+    found = dlv("diff", "lenet@1", "lenet-deep", "--network", json=True).document
     assert [layer["name"] for layer in found["structure"]["added"]] == ["norm1", "act1"]
 
 

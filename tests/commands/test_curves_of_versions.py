@@ -117,11 +117,11 @@ def test_a_description_names_what_has_no_figures(
 
 @pytest.mark.parametrize("verb", ["metrics", "plots"])
 def test_what_is_no_number(dlv: Dlv, logged: Path, verb: str) -> None:
-    done = dlv(verb, "net@1", "--series", "img")
+    done = dlv(verb, "net@1", "--metric", "img")
     assert (done.code, done.stdout) == (2, "")
     assert "`img` of net@1 holds no numbers" in done.stderr
     assert "dlv tensorboard net@1" in done.stderr
-    assert dlv(verb, "net@1", "--series", "imgs").code == 4
+    assert dlv(verb, "net@1", "--metric", "imgs").code == 4
 
 
 def test_what_leaves_it_as_it_is(dlv: Dlv, logged: Path) -> None:

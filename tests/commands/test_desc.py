@@ -38,7 +38,7 @@ def test_parts(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str, option: str) ->
 
 @pytest.mark.parametrize("mode", MODES)
 def test_matrix(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
-    arguments = ("desc", "lenet@2/100", "--matrix", "fc.weight")
+    arguments = ("desc", "lenet@2/100", "--tensor", "fc.weight")
     snapshot(dlv(*arguments, tty=mode == "tty", json=mode == "json"))
 
 
@@ -47,7 +47,7 @@ def test_matrix(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
 def test_matrix_from_some_planes(
     dlv: Dlv, snapshot: Dlv, filled: Path, mode: str, planes: str
 ) -> None:
-    arguments = ("desc", "lenet@2/100", "--matrix", "fc.weight", "--planes", planes)
+    arguments = ("desc", "lenet@2/100", "--tensor", "fc.weight", "--planes", planes)
     snapshot(dlv(*arguments, tty=mode == "tty", json=mode == "json"))
 
 
@@ -58,10 +58,10 @@ def test_all_figures_from_some_planes(dlv: Dlv, snapshot: Dlv, filled: Path, mod
 
 
 def test_figures_from_some_planes_hold_the_exact_ones(dlv: Dlv, filled: Path) -> None:
-    exact = dlv("desc", "lenet", "--stats", "--exact", json=True).document["matrices"]
-    assert exact == dlv("desc", "lenet", "--stats", json=True).document["matrices"]
+    exact = dlv("desc", "lenet", "--stats", "--exact", json=True).document["tensors"]
+    assert exact == dlv("desc", "lenet", "--stats", json=True).document["tensors"]
     for planes in (1, 2, 3, 4):
-        rows = dlv("desc", "lenet", "--stats", "--planes", planes, json=True).document["matrices"]
+        rows = dlv("desc", "lenet", "--stats", "--planes", planes, json=True).document["tensors"]
         for row, known in zip(rows, exact, strict=True):
             told = row["approximation"]
             assert told["exact"] == ("statistics" in row) == (told["bounds"] is None)
@@ -76,15 +76,15 @@ def test_figures_from_some_planes_hold_the_exact_ones(dlv: Dlv, filled: Path) ->
 
 @pytest.mark.parametrize("name", ["fc.wieght", "fc", "bias", "nothing-like-it"])
 def test_unknown_matrix(dlv: Dlv, snapshot: Dlv, filled: Path, name: str) -> None:
-    result = dlv("desc", "lenet", "--matrix", name)
+    result = dlv("desc", "lenet", "--tensor", name)
     assert result.code == 4
     snapshot(result)
 
 
 def test_a_poor_terminal(dlv: Dlv, snapshot: Dlv, filled: Path) -> None:
-    snapshot(dlv("desc", "lenet", "--matrix", "fc.weight", tty=True, encoding="ascii"), "matrix")
+    snapshot(dlv("desc", "lenet", "--tensor", "fc.weight", tty=True, encoding="ascii"), "matrix")
     snapshot(dlv("desc", "lenet", "--network", tty=True, encoding="ascii"), "network")
-    arguments = ("desc", "lenet", "--matrix", "fc.weight", "--planes", "1")
+    arguments = ("desc", "lenet", "--tensor", "fc.weight", "--planes", "1")
     snapshot(dlv(*arguments, tty=True, encoding="ascii"), "planes")
 
 
@@ -102,7 +102,7 @@ def test_matrices_of_the_optimizer_are_counted_or_listed(dlv: Dlv, workspace: Pa
     (workspace / "checkpoint.pt").write_bytes(source.read_bytes())
     for words in (["init"], ["add", "checkpoint.pt"], ["commit", "-m", "x", "--name", "net"]):
         assert dlv(*words).code == 0
-    rows = dlv("desc", "net", json=True).document["matrices"]
+    rows = dlv("desc", "net", json=True).document["tensors"]
     hidden = [row["name"] for row in rows if row["role"] == "optimizer"]
     short, full = dlv("desc", "net").stdout, dlv("desc", "net", "--all").stdout
     assert hidden
@@ -120,7 +120,7 @@ def test_without_a_reference_it_is_head(dlv: Dlv, filled: Path) -> None:
 def test_quiet_gives_the_id(dlv: Dlv, filled: Path) -> None:
     whole = dlv("desc", "lenet", json=True).document["version"]["id"]
     assert dlv("desc", "lenet", "-q").stdout == f"{whole}\n"
-    assert dlv("describe", "lenet", "-q", "--matrix", "fc.bias").stdout == f"{whole}\n"
+    assert dlv("describe", "lenet", "-q", "--tensor", "fc.bias").stdout == f"{whole}\n"
 
 
 def test_the_network_is_read_back(dlv: Dlv, filled: Path) -> None:
@@ -165,8 +165,8 @@ def test_without_a_network(dlv: Dlv, snapshot: Dlv, bare: Path, name: str, mode:
 
 @pytest.mark.parametrize("name", ["fc.weight", "steps", "empty"])
 def test_odd_matrices(dlv: Dlv, snapshot: Dlv, bare: Path, name: str) -> None:
-    dlv("desc", "bare", "--matrix", name, json=True)  # fits the schema
-    snapshot(dlv("desc", "bare", "--matrix", name, tty=True))
+    dlv("desc", "bare", "--tensor", name, json=True)  # fits the schema
+    snapshot(dlv("desc", "bare", "--tensor", name, tty=True))
 
 
 def test_layers_without_a_network(dlv: Dlv, bare: Path) -> None:

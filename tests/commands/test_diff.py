@@ -114,19 +114,19 @@ def test_trained_further(dlv: Dlv, snapshot: Dlv, variants: Path, mode: str) -> 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_inserted_layer(dlv: Dlv, snapshot: Dlv, variants: Path, mode: str) -> None:
-    arguments = ("diff", "net@2", "deep", "--structure")
+    arguments = ("diff", "net@2", "deep", "--network")
     snapshot(dlv(*arguments, tty=mode == "tty", json=mode == "json"))
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_renamed_layers(dlv: Dlv, snapshot: Dlv, variants: Path, mode: str) -> None:
-    arguments = ("diff", "net@1", "named", "--structure", "--matrices")
+    arguments = ("diff", "net@1", "named", "--network", "--tensors")
     snapshot(dlv(*arguments, tty=mode == "tty", json=mode == "json"))
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_other_shapes(dlv: Dlv, snapshot: Dlv, variants: Path, mode: str) -> None:
-    arguments = ("diff", "net@1", "wide", "--structure", "--matrices")
+    arguments = ("diff", "net@1", "wide", "--network", "--tensors")
     snapshot(dlv(*arguments, tty=mode == "tty", json=mode == "json"))
 
 
@@ -158,7 +158,7 @@ def frameworks(workspace: Path, commit_model: Callable[..., str]) -> Path:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_another_framework(dlv: Dlv, snapshot: Dlv, frameworks: Path, mode: str) -> None:
-    arguments = ("diff", "torch", "keras", "--structure", "--matrices")
+    arguments = ("diff", "torch", "keras", "--network", "--tensors")
     snapshot(dlv(*arguments, tty=mode == "tty", json=mode == "json"))
 
 
@@ -166,13 +166,13 @@ def test_another_framework(dlv: Dlv, snapshot: Dlv, frameworks: Path, mode: str)
 def test_another_framework_in_other_forms(
     dlv: Dlv, snapshot: Dlv, frameworks: Path, form: str
 ) -> None:
-    snapshot(dlv("diff", "torch", "keras", "--structure", "--matrices", f"--{form}", tty=True))
+    snapshot(dlv("diff", "torch", "keras", "--network", "--tensors", f"--{form}", tty=True))
 
 
 def test_another_framework_beside_another_version(
     dlv: Dlv, snapshot: Dlv, frameworks: Path
 ) -> None:
-    arguments = ("diff", "torch", "torch", "keras", "--structure", "--matrices")
+    arguments = ("diff", "torch", "torch", "keras", "--network", "--tensors")
     snapshot(dlv(*arguments, tty=True))
 
 
@@ -194,20 +194,20 @@ def test_without_a_network(dlv: Dlv, snapshot: Dlv, variants: Path, mode: str) -
 
 @pytest.mark.parametrize("mode", [*MODES, "md", "csv"])
 def test_from_some_planes(dlv: Dlv, snapshot: Dlv, variants: Path, mode: str) -> None:
-    arguments = ["diff", "steps/100", "steps/200", "--matrices", "--planes", "2"]
+    arguments = ["diff", "steps/100", "steps/200", "--tensors", "--planes", "2"]
     if mode in ("md", "csv"):
         arguments.append(f"--{mode}")
     snapshot(dlv(*arguments, tty=mode == "tty", json=mode == "json"))
 
 
 def test_three_versions_from_some_planes(dlv: Dlv, snapshot: Dlv, variants: Path) -> None:
-    snapshot(dlv("diff", "net@1", "net@2", "wide", "--matrices", "--planes", "3", tty=True))
+    snapshot(dlv("diff", "net@1", "net@2", "wide", "--tensors", "--planes", "3", tty=True))
 
 
 def test_what_was_turned_is_read_whole(dlv: Dlv, frameworks: Path) -> None:
-    arguments = ("diff", "torch", "keras", "--matrices")
-    exact = dlv(*arguments, json=True).document["matrices"]
-    found = dlv(*arguments, "--planes", "1", json=True).document["matrices"]
+    arguments = ("diff", "torch", "keras", "--tensors")
+    exact = dlv(*arguments, json=True).document["tensors"]
+    found = dlv(*arguments, "--planes", "1", json=True).document["tensors"]
     turned = [row for row in found if row["turned"]]
     assert turned
     assert all(row in exact for row in turned)
@@ -215,9 +215,9 @@ def test_what_was_turned_is_read_whole(dlv: Dlv, frameworks: Path) -> None:
 
 def test_bounds_of_differences_hold_the_exact_ones(dlv: Dlv, variants: Path) -> None:
     for versions in (("net@1", "net@2"), ("steps/100", "steps/200")):
-        exact = dlv("diff", *versions, "--exact", json=True).document["matrices"]
+        exact = dlv("diff", *versions, "--exact", json=True).document["tensors"]
         for planes in (1, 2, 3, 4):
-            found = dlv("diff", *versions, "--planes", planes, json=True).document["matrices"]
+            found = dlv("diff", *versions, "--planes", planes, json=True).document["tensors"]
             for row, known in zip(found, exact, strict=True):
                 told = row.pop("approximation")
                 if told["exact"]:
@@ -266,16 +266,18 @@ def test_nothing_differs(dlv: Dlv, snapshot: Dlv, variants: Path) -> None:
 def test_exit_codes(dlv: Dlv, variants: Path) -> None:
     assert dlv("diff", "net@1", "net@2").code == 0
     assert dlv("diff", "net@1", "net@2", "--exit-code").code == 1
-    assert dlv("diff", "net@1", "net@2", "--exit-code", "--structure").code == 0
+    assert dlv("diff", "net@1", "net@2", "--exit-code", "--network").code == 0
     assert dlv("diff", "net@1", "net@2", "--exit-code", "--params", json=True).code == 1
     assert dlv("diff", "net@1").code == 2
-    assert dlv("diff", "net@1", "net@2", "--md", "--csv").code == 2
+    assert dlv("diff", "net@1", "net@2", "--format", "md", "--format", "csv").code == 2
     assert dlv("diff", "net@1", "nett").code == 4
     assert dlv("diff", "steps/100", "steps/300").code == 4
 
 
 def test_csv_has_one_width(dlv: Dlv, variants: Path) -> None:
-    rows = list(csv.reader(io.StringIO(dlv("diff", "net@1", "deep", "wide", "--csv").stdout)))
+    rows = list(
+        csv.reader(io.StringIO(dlv("diff", "net@1", "deep", "wide", "--format", "csv").stdout))
+    )
     assert {len(row) for row in rows} == {6}
     assert rows[0] == ["section", "name", "what", "net@1", "deep@1", "wide@1"]
     assert ["structure", "drop1", "layer", "", "DROPOUT p 0.3 after relu1", ""] in rows

@@ -120,20 +120,20 @@ class TestFigures:
     def test_labels_are_written(self, dlv: Dlv, data: Path) -> None:
         held = loaded(data)
         expected = scores(api.open(data.parent)["lenet@1"], held["x"]).argmax(axis=1)
-        assert dlv("eval", "lenet@1", "test.npz", "--labels-out", "a.csv").code == 0
+        assert dlv("eval", "lenet@1", "test.npz", "--predictions-out", "a.csv").code == 0
         rows = list(csv.DictReader((data.parent / "a.csv").read_text().splitlines()))
         assert [int(row["row"]) for row in rows] == list(range(24))
         assert [int(row["label"]) for row in rows] == expected.tolist()
         assert [int(row["true"]) for row in rows] == held["y"].tolist()
         words = ["lenet@1", "lenet@2", "test.npz"]
-        assert dlv("eval", *words, "--labels-out", "a.npz").code == 0
+        assert dlv("eval", *words, "--predictions-out", "a.npz").code == 0
         made = loaded(data.parent / "a.npz")
         assert made["labels"].shape == (24, 2)
         assert made["labels"][:, 0].tolist() == expected.tolist()
         assert made["true"].tolist() == held["y"].tolist()
 
     def test_activations_are_written(self, dlv: Dlv, data: Path) -> None:
-        words = ["--activations", "conv1", "--activations", "full1", "--out", "a.npz"]
+        words = ["--activations", "conv1", "--activations", "full1", "-o", "a.npz"]
         assert dlv("eval", "lenet@1", "test.npz", *words).code == 0
         made = loaded(data.parent / "a.npz")
         assert sorted(made) == ["conv1", "fc"]
@@ -276,9 +276,9 @@ class TestRefused:
             ["lenet", "test.npz", "--set", "data.sclae=2"],
             ["lenet", "test.npz", "--set", "batchsize=2"],
             ["lenet", "test.npz", "--activations", "conv1"],
-            ["lenet", "test.npz", "--activations", "cnv1", "--out", "a.npz"],
-            ["lenet", "test.npz", "--labels-out", "a.txt"],
-            ["lenet", "test.npz", "--labels-out", "config.json"],
+            ["lenet", "test.npz", "--activations", "cnv1", "-o", "a.npz"],
+            ["lenet", "test.npz", "--predictions-out", "a.txt"],
+            ["lenet", "test.npz", "--predictions-out", "config.json"],
             ["lenet", "test.npz", "--top-k", "11"],
             ["lenet@2:train.py", "test.npz"],
             ["lenet", "lenet@2:trian.py"],
@@ -384,7 +384,7 @@ def test_weights_that_are_no_numbers(dlv: Dlv, snapshot: Dlv, data: Path) -> Non
 
 def test_what_is_there_is_not_written_over(dlv: Dlv, data: Path) -> None:
     (data.parent / "a.csv").write_text("mine")
-    words = ["eval", "lenet", "test.npz", "--labels-out", "a.csv"]
+    words = ["eval", "lenet", "test.npz", "--predictions-out", "a.csv"]
     assert dlv(*words).code == 5
     assert (data.parent / "a.csv").read_text() == "mine"
     assert dlv(*words, "--force").code == 0

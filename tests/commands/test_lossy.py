@@ -56,14 +56,14 @@ def test_show(dlv: Dlv, snapshot: Dlv, rounded: Path, mode: str) -> None:
 def test_desc(dlv: Dlv, snapshot: Dlv, rounded: Path, mode: str) -> None:
     result = dlv("desc", "lenet@3", **how(mode))
     if mode == "json":
-        assert result.document["version"]["scheme"] == "uniform:4"
+        assert result.document["version"]["quantized"] == "uniform:4"
     else:
         lines = result.stdout.splitlines()
         assert sum("uniform:4" in line and "lossy" in line for line in lines) == 1
 
 
 def test_a_matrix(dlv: Dlv, rounded: Path) -> None:
-    shown = dlv("show", "lenet@3", "--matrix", "fc.weight", json=True).document["matrix"]
+    shown = dlv("show", "lenet@3", "--tensor", "fc.weight", json=True).document["matrix"]
     assert shown["layout"] == "table"
 
 
@@ -83,7 +83,7 @@ def test_export(dlv: Dlv, snapshot: Dlv, rounded: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["pipe", "tty"])
 def test_diff(dlv: Dlv, snapshot: Dlv, rounded: Path, mode: str) -> None:
-    snapshot(dlv("diff", "lenet@2", "lenet@3", "--matrices", **how(mode)))
+    snapshot(dlv("diff", "lenet@2", "lenet@3", "--tensors", **how(mode)))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -103,7 +103,7 @@ class TestCommit:
 
     @pytest.mark.parametrize("mode", MODES)
     def test_scheme(self, dlv: Dlv, snapshot: Dlv, mode: str) -> None:
-        result = dlv("commit", "-m", "A", "--name", "m", "--scheme", "uniform:4", **how(mode))
+        result = dlv("commit", "-m", "A", "--name", "m", "--quantize", "uniform:4", **how(mode))
         snapshot(result, "commit", STORED)
         snapshot(dlv("log", "--graph", **how(mode)), "log")
         snapshot(dlv("status", **how(mode)), "status")
@@ -117,12 +117,12 @@ class TestCommit:
     @pytest.mark.parametrize("text", ["unifrm:8", "uniform:9", "fp16:2"])
     @pytest.mark.parametrize("mode", ["pipe", "json"])
     def test_no_such_scheme(self, dlv: Dlv, snapshot: Dlv, text: str, mode: str) -> None:
-        result = dlv("commit", "-m", "A", "--name", "m", "--scheme", text, **how(mode))
+        result = dlv("commit", "-m", "A", "--name", "m", "--quantize", text, **how(mode))
         assert result.code == 2
         snapshot(result)
 
     def test_no_new_weights(self, dlv: Dlv, snapshot: Dlv) -> None:
         dlv("commit", "-m", "A", "--name", "m")
-        result = dlv("commit", "-m", "B", "--allow-empty", "--scheme", "uniform:8")
+        result = dlv("commit", "-m", "B", "--allow-empty", "--quantize", "uniform:8")
         assert result.code == 2
         snapshot(result)

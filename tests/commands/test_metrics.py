@@ -23,19 +23,19 @@ def test_one_version(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_several_versions(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
-    words = ["metrics", "lenet@1", "lenet@2", "--series", "loss", "--steps", "18:20"]
+    words = ["metrics", "lenet@1", "lenet@2", "--metric", "loss", "--steps", "18:20"]
     snapshot(dlv(*words, tty=mode == "tty", json=mode == "json"))
 
 
-@pytest.mark.parametrize("form", ["--md", "--csv"])
+@pytest.mark.parametrize("form", ["--format", "md", "--format", "csv"])
 @pytest.mark.parametrize("tty", [True, False])
 def test_tables_for_elsewhere(dlv: Dlv, snapshot: Dlv, filled: Path, form: str, tty: bool) -> None:
-    result = dlv("metrics", "lenet@1", "lenet@2", form, "--precision", "3", tty=tty)
+    result = dlv("metrics", "lenet@1", "lenet@2", form, "--digits", "3", tty=tty)
     snapshot(result, form)
 
 
 def test_csv_is_read_back(dlv: Dlv, filled: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(dlv("metrics", "lenet@1", "--csv").stdout)))
+    rows = list(csv.DictReader(io.StringIO(dlv("metrics", "lenet@1", "--format", "csv").stdout)))
     assert [(row["series"], row["last"], row["last step"]) for row in rows] == [
         ("accuracy", "0.72", "20"),
         ("loss", "0.7667", "20"),
@@ -43,12 +43,12 @@ def test_csv_is_read_back(dlv: Dlv, filled: Path) -> None:
 
 
 def test_points_are_in_the_document_on_request(dlv: Dlv, filled: Path) -> None:
-    (series,) = dlv("metrics", "lenet@1", "--series", "acc*", json=True).document["series"]
+    (series,) = dlv("metrics", "lenet@1", "--metric", "acc*", json=True).document["metrics"]
     assert series["steps"] == list(range(1, 21))
     assert series["values"][-1] == 0.72
-    (rounded,) = dlv(
-        "metrics", "lenet@1", "--series", "loss", "--precision", "2", json=True
-    ).document["series"]
+    (rounded,) = dlv("metrics", "lenet@1", "--metric", "loss", "--digits", "2", json=True).document[
+        "series"
+    ]
     assert (rounded["last"], rounded["values"][0]) == (0.77, 2.1)
 
 
@@ -57,7 +57,7 @@ def test_a_series_that_is_not_finite(dlv: Dlv, snapshot: Dlv, filled: Path) -> N
     dlv("add", "log.csv")
     dlv("commit", "-m", "diverged")
     snapshot(dlv("metrics", "HEAD", tty=True))
-    (series,) = dlv("metrics", "HEAD", "--series", "loss", json=True).document["series"]
+    (series,) = dlv("metrics", "HEAD", "--metric", "loss", json=True).document["metrics"]
     assert series["values"] == [2.5, "NaN", "Infinity"]
 
 
@@ -66,16 +66,16 @@ def test_none(dlv: Dlv, workspace: Path) -> None:
     dlv("commit", "-m", "nothing", "--name", "bare", "--allow-empty")
     result = dlv("metrics", "bare", tty=True)
     assert (result.code, result.stdout, result.stderr) == (0, "", "no metrics\n")
-    assert dlv("metrics", "bare", json=True).document["series"] == []
+    assert dlv("metrics", "bare", json=True).document["metrics"] == []
 
 
 REFUSED: dict[str, tuple[list[str], int]] = {
     "no such version": (["lenet@7"], 4),
-    "no such series": (["lenet", "--series", "acuracy"], 4),
+    "no such series": (["lenet", "--metric", "acuracy"], 4),
     "no range": (["lenet", "--steps", "10"], 2),
     "range backwards": (["lenet", "--steps", "10:1"], 2),
-    "two forms": (["lenet", "--md", "--csv"], 2),
-    "precision of nothing": (["lenet", "--precision", "0"], 2),
+    "two forms": (["lenet", "--format", "md", "--format", "csv"], 2),
+    "precision of nothing": (["lenet", "--digits", "0"], 2),
     "no version": ([], 2),
     "a part of a version": (["lenet@1/100"], 2),
 }

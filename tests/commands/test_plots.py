@@ -22,7 +22,7 @@ def test_two_versions(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
 
 
 def test_one_version_smoothed(dlv: Dlv, snapshot: Dlv, filled: Path) -> None:
-    words = ["plots", "lenet@1", "--series", "loss", "--smooth", "0.8", "--log"]
+    words = ["plots", "lenet@1", "--metric", "loss", "--smooth", "0.8", "--log-scale"]
     snapshot(dlv(*words, tty=True))
 
 
@@ -35,7 +35,7 @@ def test_a_page(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
     assert text.count("lenet@2") >= 3
     if mode == "json":
         assert Path(result.document["output"]).name == "curves.html"
-        assert len(result.document["series"]) == 4
+        assert len(result.document["metrics"]) == 4
     else:
         assert result.stdout == "curves.html\n"
 
@@ -62,7 +62,7 @@ def test_ids_are_those_of_the_series(dlv: Dlv, filled: Path) -> None:
 
 REFUSED: dict[str, tuple[list[str], int]] = {
     "no such version": (["lenet@7"], 4),
-    "no such series": (["lenet", "--series", "acuracy"], 4),
+    "no such series": (["lenet", "--metric", "acuracy"], 4),
     "no picture": (["lenet", "--output", "curves.svg"], 2),
     "nothing to open": (["lenet", "--open"], 2),
     "too smooth": (["lenet", "--smooth", "1"], 2),

@@ -109,14 +109,14 @@ class TestForms:
         ]
 
     def test_csv(self, dlv: Dlv) -> None:
-        text = dlv("query", 'select m, m.lr, m["*"], m.message', "--csv").stdout
+        text = dlv("query", 'select m, m.lr, m["*"], m.message', "--format", "csv").stdout
         rows = list(csv.reader(io.StringIO(text)))
         assert rows[0] == ["m", "m.lr", 'm["*"]', "m.message"]
         assert rows[1][0] == "lenet-wide@1"
         assert rows[1][2] == "conv1,relu1,flatten,fc,prob"
         assert len(rows) == 4
         assert text == dlv("query", 'select m, m.lr, m["*"], m.message', "--format", "csv").stdout
-        head = dlv("query", "select m", "--csv").stdout.splitlines()[0]
+        head = dlv("query", "select m", "--format", "csv").stdout.splitlines()[0]
         assert head == "version,id,age,parents,message"
 
     def test_jsonl(self, dlv: Dlv) -> None:
@@ -138,9 +138,9 @@ class TestForms:
         text = "\ufeff# all\nselect m\n"
         Path("q.dql").write_text(text, encoding="utf-8")
         whole = dlv("query", "select m").stdout
-        assert dlv("query", "-f", "q.dql").stdout == whole
+        assert dlv("query", "--file", "q.dql").stdout == whole
         assert dlv("query", "-", stdin="select m").stdout == whole
-        assert dlv("query", "-f", "-", stdin="select m").stdout == whole
+        assert dlv("query", "--file", "-", stdin="select m").stdout == whole
 
     def test_exit_code(self, dlv: Dlv) -> None:
         assert dlv("query", "select m", "--exit-code").code == 0
@@ -176,9 +176,9 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "not a parameter": (["select m", "-P", "most"], 2),
     "without quotes": (["select", "m"], 2),
     "no text": ([], 2),
-    "no such file": (["-f", "nowhere.dql"], 4),
-    "text and file": (["select m", "-f", "x"], 2),
-    "two formats": (["select m", "--csv", "--format", "jsonl"], 2),
+    "no such file": (["--file", "nowhere.dql"], 4),
+    "text and file": (["select m", "--file", "x"], 2),
+    "two formats": (["select m", "--format", "csv", "--format", "jsonl"], 2),
     "no such format": (["select m", "--format", "yaml"], 2),
     "list and text": (["--list", "select m"], 2),
     "show what is not there": (["--show", "god"], 4),

@@ -96,7 +96,9 @@ def test_the_table(dlv: Dlv, tried: Path) -> None:
     assert ids[0] == dlv("desc", "tuned@1", json=True).document["version"]["id"]
     lines = dlv("query", words, "--format", "jsonl").stdout.splitlines()
     assert [json.loads(line)["id"] for line in lines] == [t["id"] for t in document["trials"]]
-    assert dlv("query", words, "--csv").stdout.startswith("rank,#,version,model,base_lr,seed,")
+    assert dlv("query", words, "--format", "csv").stdout.startswith(
+        "rank,#,version,model,base_lr,seed,"
+    )
 
 
 def test_some_fail(dlv: Dlv, tried: Path) -> None:

@@ -90,7 +90,7 @@ def test_curves_are_read_and_nothing_is_written(
 ) -> None:
     before = sorted(workspace.rglob("*"))
     asked = [
-        ["metrics", "net", "--series", "loss"],
+        ["metrics", "net", "--metric", "loss"],
         ["metrics", "net", "--restarts", "preempt"],
         ["plots", "net"],
         ["desc", "net"],

@@ -35,7 +35,7 @@ def restarted(dlv: Dlv, workspace: Path) -> Path:
 @pytest.mark.parametrize("policy", [None, "marked", "preempt", "keep"])
 def test_metrics(dlv: Dlv, restarted: Path, policy: str | None) -> None:
     words = [] if policy is None else ["--restarts", policy]
-    found = dlv("metrics", "net@1", "net@2", *words, json=True).document["series"]
+    found = dlv("metrics", "net@1", "net@2", *words, json=True).document["metrics"]
     expected = {
         None: [(17, 9.0, 9), (12, 5.5, 11)],
         "marked": [(17, 9.0, 9), (12, 5.5, 11)],
@@ -55,7 +55,7 @@ def test_plots_without_what_was_given_up(
 
 def test_it_is_said_once_and_only_where_nobody_has_chosen(dlv: Dlv, restarted: Path) -> None:
     for verb in ("plots", "metrics"):
-        words = [verb, "net@1", "net@2", "--series", "loss"]
+        words = [verb, "net@1", "net@2", "--metric", "loss"]
         told = dlv(*words).stderr
         assert told.count(SAID) == 1
         assert "steps of `loss` of net@1 go back" in told

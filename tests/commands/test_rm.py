@@ -24,7 +24,7 @@ def test_a_version(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_snapshots(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
-    words = ["rm", "lenet@1", "lenet@2", "--snapshots", "50-150"]
+    words = ["rm", "lenet@1", "lenet@2", "--checkpoints", "50-150"]
     snapshot(dlv(*words, tty=mode == "tty", json=mode == "json"), replace=VARIES)
     assert dlv("show", "lenet@1/100").code == 4
 
@@ -53,9 +53,9 @@ def test_it_frees_what_stats_says(dlv: Dlv, filled: Path) -> None:
 REFUSED: dict[str, tuple[list[str], int]] = {
     "tagged": (["lenet@2"], 5),
     "removed already": (["lenet-wide@1"], 5),
-    "own weights": (["lenet@1", "--snapshots", "200"], 5),
-    "no such step": (["lenet@1", "--snapshots", "150"], 4),
-    "no steps": (["lenet@1", "--snapshots", "ten"], 2),
+    "own weights": (["lenet@1", "--checkpoints", "200"], 5),
+    "no such step": (["lenet@1", "--checkpoints", "150"], 4),
+    "no steps": (["lenet@1", "--checkpoints", "ten"], 2),
     "no such version": (["lenet@4"], 4),
     "a part of a version": (["lenet@1/100"], 2),
     "nothing": ([], 2),

@@ -33,7 +33,7 @@ def test_a_removed_copy(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> Non
 
 @pytest.mark.parametrize("mode", MODES)
 def test_matrix(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
-    words = ["show", "lenet@1/100", "--matrix", "conv1.weight"]
+    words = ["show", "lenet@1/100", "--tensor", "conv1.weight"]
     snapshot(dlv(*words, tty=mode == "tty", json=mode == "json"), replace=VARIES)
 
 
@@ -74,7 +74,7 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "no such step": (["lenet@1/150"], 4),
     "no such file": (["lenet:trian.py"], 4),
     "weights as a file": (["lenet@1:ckpt-100.safetensors"], 2),
-    "no such matrix": (["lenet", "--matrix", "conv1.wieght"], 4),
+    "no such matrix": (["lenet", "--tensor", "conv1.wieght"], 4),
     "two parts at once": (["lenet:train.py", "--manifest"], 2),
     "no reference": (["lenet@"], 2),
     "nothing": ([], 2),

@@ -35,7 +35,7 @@ def test_versions(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
     snapshot(result, replace=VARIES)
 
 
-@pytest.mark.parametrize("by", ["matrix", "layout"])
+@pytest.mark.parametrize("by", ["tensor", "layout"])
 @pytest.mark.parametrize("mode", MODES)
 def test_grouped(dlv: Dlv, snapshot: Dlv, filled: Path, by: str, mode: str) -> None:
     result = dlv("stats", "lenet@1", "--by", by, tty=mode == "tty", json=mode == "json")

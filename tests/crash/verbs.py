@@ -22,8 +22,8 @@ EVALUATE = (
     ' keep top(1, m["loss"], 4) on local(workers = 1) into "tuned"',
 )
 EVAL_TO_FILES = (
-    *("eval", "-q", "lenet@2", "data.npz", "--labels-out", "labels.csv"),
-    *("--activations", "fc", "--out", "fc.npz", "--force"),
+    *("eval", "-q", "lenet@2", "data.npz", "--predictions-out", "labels.csv"),
+    *("--activations", "fc", "-o", "fc.npz", "--force"),
 )
 # A command, the seed of new files, or a name in FILES.
 Step = Sequence[str] | int | str

@@ -37,10 +37,10 @@ def call(folder: Path, *words: str) -> int:
 
 
 def values(folder: Path, *words: str) -> dict[str, Array]:
-    """What `--out` holds."""
+    """What `-o` holds."""
     path = folder / "values.npz"
     path.unlink(missing_ok=True)
-    assert call(folder, "--out", "values.npz", *words) == 0
+    assert call(folder, "-o", "values.npz", *words) == 0
     with np.load(path) as held:
         return dict(held)
 
@@ -85,8 +85,8 @@ def test_radii_hold(made: Path, planes: str, capsys: pytest.CaptureFixture[str])
         (["--activations", "cnv1", "--data", "test.npz"], 4, "no node `cnv1`"),
         (["--data", "test.npz"], 2, "about --activations"),
         (["--activations", "conv1", "--stats"], 2, "give one of"),
-        (["--activations", "conv1", "--out", "test.csv"], 2, "end with .npz"),
-        (["--activations", "conv1", "--out", "test.npz"], 5, "is there already"),
+        (["--activations", "conv1", "-o", "test.csv"], 2, "end with .npz"),
+        (["--activations", "conv1", "-o", "test.npz"], 5, "is there already"),
         (["--activations", "conv1", "--set", "data.shape=64"], 2, "do not fit"),
     ],
 )

@@ -391,7 +391,8 @@ def test_evaluations_have_metrics_of_their_own(shelf: Shelf) -> None:
 
 def test_one_data_set_has_one_name(shelf: Shelf) -> None:
     """However it was given; another of that name, or a run in the logs, makes it longer."""
-    one = shelf.add("a", **{"val/acc": [0.5]})
+    logged: dict[str, Any] = {"val/acc": [0.5]}
+    one = shelf.add("a", **logged)
     for name, fingerprint in [
         ("sets/test.npz", "abcdef"),
         ("a@1:test.npz", "abcdef"),

@@ -19,7 +19,7 @@ def test_a_row_each_and_sums() -> None:
     ]
     document, blocks = view.quantized(found)
     assert (document["before"], document["after"]) == (1600, 630)
-    assert [(row["version"], row["of"], row["scheme"]) for row in document["quantized"]] == [
+    assert [(row["version"], row["of"], row["quantized"]) for row in document["quantized"]] == [
         ("m@2", "m@1", "fp16"),
         ("m@3", "m@1", "uniform:8"),
     ]

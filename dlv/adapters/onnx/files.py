@@ -95,7 +95,7 @@ def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> 
     raise UsageError(
         "tensors alone make no ONNX file",
         why="it describes a network, and these weights have none",
-        hint="dlv export --format safetensors",
+        hint="dlv export --file-format safetensors",
     )
 
 

@@ -86,7 +86,7 @@ def data_type(dtype: str, label: str, known: Mapping[str, int] = TYPES) -> int:
         raise UsageError(
             f"an ONNX file cannot hold {label}",
             why=f"it has no dtype {dtype.removeprefix('raw:')}",
-            hint="export --format safetensors keeps every dtype",
+            hint="export --file-format safetensors keeps every dtype",
         )
     return known[dtype]
 

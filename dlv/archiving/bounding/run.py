@@ -413,7 +413,7 @@ def _one(
     before = sum(matrices.stored_of(db, held).values())
     total = sum(encoding.nbytes or 0 for m in held if (encoding := store.encoding(m)))
     old = matrices.bounds_candidates(db, manifest.network.id, model.hashes.values())
-    with View(store) as view, progress("bounds", 3 * total) as bar:
+    with View(store) as view, progress("Computing bounds", 3 * total) as bar:
         keep = pinned(db, store, old)
         for name, rows in _weights(model):
             matrix = model.hash(name)

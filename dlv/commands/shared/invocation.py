@@ -32,6 +32,17 @@ class _Silent:
     expect = advance = tell
 
 
+def _format(options: Mapping[str, Any], *, strict: bool) -> str:
+    """--format, or --json and -q, which are short for two of its values."""
+    named = {"json": "--json", "ids": "-q"}
+    given = [form for form, word in zip(named, ("json", "quiet"), strict=True) if options.get(word)]
+    said = options.get("format")
+    if strict and len({*given, *([said] if said else [])}) > 1:
+        words = [named[form] for form in given] + ([f"--format {said}"] if said else [])
+        raise UsageError(f"{' and '.join(words)} cannot be combined")
+    return str(given[0] if given else said or "table")
+
+
 class Invocation:
     """Handed to every command as its first argument."""
 
@@ -42,8 +53,8 @@ class Invocation:
 
         self.environ = environ
         self.directory = Path(options.get("directory") or ".")
-        self.json = bool(options.get("json"))
-        self.quiet = bool(options.get("quiet"))
+        self.format = _format(options, strict=strict)
+        self.json, self.quiet = self.format == "json", self.format == "ids"
         self.verbose = bool(options.get("verbose"))
         self.debug = bool(options.get("debug"))
         self.pager = not options.get("no_pager")
@@ -60,6 +71,8 @@ class Invocation:
             environ,
             json=self.json,
             quiet=self.quiet,
+            form=self.format,
+            header=bool(options.get("header")),
             verbose=self.verbose,
             color=self.colour,
             pager=self.pager,
@@ -67,7 +80,7 @@ class Invocation:
             now=canonical.stop_clock(fixed) if fixed else None,
         )
         if strict and not self.directory.is_dir():
-            raise UsageError(f"`{self.directory}` is not a directory", why="-C names where to work")
+            raise UsageError(f"no such directory: {self.directory}")
 
     @cached_property
     def repository(self) -> repositories.Repository:
@@ -84,9 +97,9 @@ class Invocation:
             import dlv.recovery.rebuild as rebuild
 
             faults = rebuild.rebuild(found, if_outdated=True).faults
-            self.output.message("the catalogue was that of an older dlv: it has been made again")
+            self.output.message("Rebuilt the database, which an older dlv had written")
             if faults:
-                self.output.warn("parts of the repository are damaged: dlv fsck names them")
+                self.output.warn("parts of the repository are corrupt; to list them: dlv fsck")
         return found
 
     def _seconds(self) -> float:
@@ -137,19 +150,17 @@ class Invocation:
         return str(self._silent.get(key))
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """Ask before what cannot be undone; without a person to ask, `-y` must be given."""
+        """Ask before something permanent; without a terminal, `-y` is required."""
         if yes:
             return
         if not (sys.stdin.isatty() and sys.stderr.isatty()) or self.json:
             raise UnsafeInput(
-                "not done without confirmation",
-                why="this cannot be undone, and nobody can be asked here",
-                hint="add -y to confirm it beforehand",
+                "confirmation required: stdin is not a terminal", hint="add -y to proceed"
             )
         sys.stderr.write(f"{question} [y/N] ")
         sys.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise UnsafeInput("not confirmed", why="nothing was changed")
+            raise UnsafeInput("not confirmed; nothing changed")
 
     @contextmanager
     def progress(

@@ -9,16 +9,18 @@ from typing import Any, TypeVar
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
-_PREFIX, _WAIT = "global_", "Wait so long for others; 0: not at all."
+_PREFIX = "global_"
+FORMATS = ("table", "json", "jsonl", "csv", "md", "ids")
 
 EXITS = {
-    0: "done, or nothing to do",
-    2: "wrong usage: an option, an argument, a configuration value",
-    3: "not in a repository, or it needs a newer dlv",
-    4: "something named was not found",
-    5: "others are at work on the repository for too long",
-    6: "damaged data; see dlv fsck",
-    8: "the disk or the file system refused",
+    0: "success",
+    2: "invalid option, argument or configuration value",
+    3: "not in a repository, or the repository needs a newer dlv",
+    4: "not found",
+    5: "conflict: a name is taken, a file changed, another dlv process holds the lock",
+    6: "corrupt data; see dlv fsck",
+    8: "disk or file system error",
+    9: "refused as unsafe, or not confirmed",
     130: "interrupted",
 }
 
@@ -70,21 +72,40 @@ def global_options() -> list[click.Parameter]:
         return Option([*names, _PREFIX + attrs.pop("to")], **attrs)
 
     return [
-        add("-C", to="directory", metavar="DIR", help="Work in DIR instead of here."),
-        add("--json", to="json", is_flag=True, help="One JSON document on stdout."),
-        add("-q", "--quiet", to="quiet", is_flag=True, help="Ids only, one per line."),
-        add("-v", "--verbose", to="verbose", is_flag=True, help="Say more on stderr."),
-        add("--debug", to="debug", is_flag=True, help="Show a traceback with errors."),
+        add("-C", to="directory", metavar="DIR", help="Run as if started in DIR."),
+        add(
+            "--format",
+            to="format",
+            type=click.Choice(FORMATS),
+            help="Print results in this format [default: table].",
+        ),
+        add("--json", to="json", is_flag=True, help="Same as --format json."),
+        add("-q", "--quiet", to="quiet", is_flag=True, help="Same as --format ids."),
+        add("--header", to="header", is_flag=True, help="Print column titles in a pipe, too."),
+        add("-v", "--verbose", to="verbose", is_flag=True, help="Print more details."),
+        add("--debug", to="debug", is_flag=True, help="Print tracebacks of errors."),
         add(
             "--color",
             to="color",
             aliases=["--colour"],
             type=click.Choice(["auto", "always", "never"]),
-            help="Colour: by terminal unless said otherwise.",
+            help="Color the output [default: auto].",
         ),
-        add("--no-pager", to="no_pager", is_flag=True, help="Never start a pager."),
-        add("-j", to="jobs", metavar="N", type=click.IntRange(min=1), help="Threads to use."),
-        add("--wait", to="wait", metavar="SECONDS", type=click.FloatRange(0), help=_WAIT),
+        add("--no-pager", to="no_pager", is_flag=True, help="Do not use a pager."),
+        add(
+            "-j",
+            to="jobs",
+            metavar="N",
+            type=click.IntRange(min=1),
+            help="Number of threads [default: all cores].",
+        ),
+        add(
+            "--wait",
+            to="wait",
+            metavar="SECONDS",
+            type=click.FloatRange(0),
+            help="Wait for other dlv processes.",
+        ),
     ]
 
 
@@ -104,7 +125,7 @@ class Command(click.Command):
     """A command with examples and exit codes in its help, and the global options."""
 
     examples: Sequence[str] = ()
-    exits: Mapping[int, str] = EXITS
+    exits: Mapping[int, str] = {}
 
     def invoke(self, ctx: click.Context) -> int:
         import dlv.commands.shared.invocation as invocation
@@ -114,20 +135,24 @@ class Command(click.Command):
         return (self.callback and ctx.invoke(self.callback, call, **values)) or 0
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows: dict[bool, list[tuple[str, str]]] = {False: [], True: []}
+        rows = []
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is not None and not isinstance(parameter, click.Argument):
-                rows[(parameter.name or "").startswith(_PREFIX)].append(record)
-        for title, records in (("Options", rows[False]), ("Global options", rows[True])):
-            with formatter.section(title):
-                formatter.write_dl(records)
+            shared = (parameter.name or "").startswith(_PREFIX)
+            if record is not None and not shared and not isinstance(parameter, click.Argument):
+                rows.append(record)
+        with formatter.section("Options"):
+            formatter.write_dl(rows)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Examples"):
             formatter.write("".join(f"  {line}\n" for line in self.examples))
-        with formatter.section("Exit codes"):
-            formatter.write_dl([(str(code), text) for code, text in sorted(self.exits.items())])
+        formatter.write_paragraph()
+        formatter.write_text("Options of all commands, such as --json and -C: dlv help options")
+        if self.exits:
+            with formatter.section("Exit codes (all: dlv help exit-codes)"):
+                rows = sorted(self.exits.items())
+                formatter.write_dl([(str(code), text) for code, text in rows])
 
 
 def command(
@@ -139,7 +164,7 @@ def command(
         made = click.command(name, cls=Command)(function)
         made.params += global_options()
         made.examples = list(examples)
-        made.exits = {**EXITS, **(exits or {})}
+        made.exits = exits or {}
         return made
 
     return make

@@ -48,7 +48,7 @@ def after_commit(call: Invocation, version_id: str, parents: tuple[str, ...]) ->
         outcome = archiving.archive(call.repository, asked, progress=call.progress)
     except DlvError as error:
         why = f" ({error.why})" if error.why else ""
-        call.output.warn(f"the version is committed, but not archived: {error.message}{why}")
+        call.output.warn(f"committed, but not archived: {error.message}{why}")
         return None
     return outcome.before - outcome.after
 
@@ -77,7 +77,7 @@ def tell_waiting(call: Invocation, packs: int) -> None:
     """Old packs that an archive could not remove yet."""
     if packs:
         call.output.hint(
-            f"{packs} old packs are still being read; the next dlv archive removes them"
+            f"{packs} old packs are still being read; to delete them later: dlv archive"
         )
 
 
@@ -90,14 +90,14 @@ def bounds_after_commit(call: Invocation, version_id: str, *, requested: bool) -
         outcome = make_bounds(call, (version_id,), lenient=not requested)
     except DlvError as error:
         why = f" ({error.why})" if error.why else ""
-        call.output.warn(f"the version is committed, but without bounds: {error.message}{why}")
+        call.output.warn(f"committed, but without bounds: {error.message}{why}")
         return None
     return outcome.versions[0].record if outcome.versions else None
 
 
-def alone(name: str, options: dict[str, Any], *, why: str, others: str) -> None:
-    """The option of that name goes with none of the others."""
+def alone(name: str, options: dict[str, Any], *, others: str) -> None:
+    """Refuse an option together with any of the others."""
     for other in others.split():
         if options[other] not in (None, False, ()):
             words = other.replace("_", "-")
-            raise UsageError(f"--{name} and --{words} exclude each other", why=why)
+            raise UsageError(f"--{name} and --{words} cannot be combined")

@@ -183,7 +183,7 @@ def evaluated(s: Statement, name: str) -> str | None:
 def _evaluations(db: Database) -> dict[int, dict[str, float]]:
     """Return results of evaluations by the row of a version and their full names."""
     found = evaluations.results(db)
-    keys = dict(db.rows("SELECT hash, id FROM version")) if found else {}
+    keys: dict[str, int] = dict(db.rows("SELECT hash, id FROM version")) if found else {}
     return {keys[digest]: values for digest, values in found.items() if digest in keys}
 
 

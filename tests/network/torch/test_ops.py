@@ -284,7 +284,7 @@ def test_pool(form: dict[str, Any], largest: bool, ceil: bool, count_pad: bool, 
 
 
 def test_average_of_a_map_smaller_than_its_kernel() -> None:
-    form = {"kernel": (1, 1, 2), "stride": (1, 1, 1), "dilation": (1, 1, 1)}
+    form: dict[str, Any] = {"kernel": (1, 1, 2), "stride": (1, 1, 1), "dilation": (1, 1, 1)}
     form |= {"pad": ((0, 0), (0, 0), (1, 1)), "ceil": False, "count_pad": False}
     x = torch.ones(1, 2, 1, 1, 1)
     same(run("POOL", form, [x], variant="AVG"), torch.ones(1, 2, 1, 1, 2))
