@@ -179,7 +179,7 @@ def main() -> None:
     peak = {name: max(r.peak for r in runs) for name, runs in ran.items()}
     yardstick = median["cp + sha256sum + sync"]
     print(
-        f"model of {size / 1e6:.1f} MB, {len(weights)} matrices, the largest {largest / 1e6:.1f} MB"
+        f"model of {size / 1e6:.1f} MB, {len(weights)} tensors, the largest {largest / 1e6:.1f} MB"
     )
     print(f"{'':<24}{'median s':>10}{'ratio':>8}{'peak MB':>9}")
     for name in ways:

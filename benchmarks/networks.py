@@ -118,12 +118,12 @@ def main() -> None:
         "500 layers: commit, with network", lambda: committed(500, with_network=True, add=False)
     )
     measure(
-        "500 layers: commit, the weights alone",
+        "500 layers: commit, the weights only",
         lambda: committed(500, with_network=False, add=False),
     )
     beyond = (
         figures["500 layers: commit, with network"]
-        - figures["500 layers: commit, the weights alone"]
+        - figures["500 layers: commit, the weights only"]
     )
     figures["500 layers: the network beyond its weights"] = beyond
     for name, value in figures.items():

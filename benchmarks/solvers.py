@@ -98,7 +98,7 @@ def main() -> None:
     rows = []
     of = "lower bound" if given.bound else "MST"
     print(
-        f"{graph.vertices - 1} matrices, {graph.edges} edges; storage above the {of}, CPU seconds"
+        f"{graph.vertices - 1} tensors, {graph.edges} edges; storage above the {of}, CPU seconds"
     )
     for scheme in SCHEMES:
         for alpha in map(float, given.alphas.split(",")):
@@ -112,7 +112,7 @@ def main() -> None:
             print(f"{scheme:12} {alpha:4} {bound} | " + " | ".join(cells), flush=True)
             rows += found
     seconds = replanned(graph, 2.0)
-    print(f"re-planned after a version of {SNAPSHOTS * LAYERS} matrices: {seconds * 1000:.1f} ms")
+    print(f"re-planned after a version of {SNAPSHOTS * LAYERS} tensors: {seconds * 1000:.1f} ms")
     sizes = {"matrices": graph.vertices - 1, "edges": graph.edges}
     print(json.dumps({**sizes, "replan_seconds": seconds, "plans": rows}))
 

@@ -149,13 +149,13 @@ KEYS: dict[str, Key] = {
         "address of the author of commits", "", pattern=_PERSON, form="an address without < and >"
     ),
     "core.pager": Key("program for long output", "", program=True),
-    "core.color": Key("when to colour output", "auto", ("auto", "always", "never")),
+    "core.color": Key("when to color output", "auto", ("auto", "always", "never")),
     "core.jobs": Key("threads to use; 0 = one per processor", 0),
     "core.singlehost": Key("allow a repository on a network disk that one host uses", False),
     WAIT: Key("seconds to wait for others at work on the repository", 30.0),
-    "commit.recheck": Key("how reused objects are checked", "hash", ("hash", "stat")),
+    "commit.recheck": Key("how to verify reused objects", "hash", ("hash", "stat")),
     "commit.scheme": Key(
-        "lossy scheme for weights, such as fp16 or uniform:8; empty = exact",
+        "quantization of weights, such as fp16 or uniform:8; empty = exact",
         "",
         pattern=_SCHEME,
         form="fp16, bf16, fixed:2 to fixed:16, or uniform, random or lloyd with :1 to :8",
@@ -171,9 +171,9 @@ KEYS: dict[str, Key] = {
     ),
     "archive.normal": Key("the same for other versions", 1.0),
     "archive.cold": Key("the same for checkpoints on the way", math.inf),
-    "archive.enough": Key("seconds that are fast enough for what is not hot", 2.0),
+    "archive.enough": Key("read time in seconds that is fast enough for other versions", 2.0),
     "gc.grace": Key(
-        "how long gc keeps what was removed, as 14d, 12h or 0",
+        "grace period of gc, such as 14d, 12h or 0",
         "14d",
         pattern=DURATION,
         form="a duration such as 14d, 12h, 90m, 2w or 0",
@@ -279,7 +279,7 @@ class Config:
         if known(key).program and level == "repository":
             raise UsageError(
                 f"`{key}` cannot be set for a repository",
-                why="it names a program, and a repository may come from somebody else",
+                why="it names a program, and repositories can come from others",
                 hint=f"dlv config --user {key} ...",
             )
         parsed = parse(key, value)
@@ -347,7 +347,7 @@ class Config:
                 )
             elif name.startswith(tables):
                 close = nearest(name, names)
-                self.warnings.append(f"variable `{name}` is no setting of dlv{_meant(close)}")
+                self.warnings.append(f"variable `{name}` is not a setting of dlv{_meant(close)}")
 
     def _unknown(self, key: str, where: str) -> None:
         self.warnings.append(f"{where}: unknown key `{key}`{_meant(nearest(key, KEYS))}")
@@ -397,7 +397,7 @@ def check(key: str, value: object, where: str) -> Value:
         if not number or not value >= spec.least:  # type: ignore[operator]
             wanted = f"a number from {spec.least} on, or inf"
     elif not isinstance(value, str):
-        wanted = "a text"
+        wanted = "a string"
     elif spec.choices and value not in spec.choices:
         wanted = " or ".join(spec.choices)
     elif spec.pattern and re.fullmatch(spec.pattern, value) is None:
@@ -435,7 +435,7 @@ def author_of(name: str, email: str, environ_user: str) -> str:
     who = name or environ_user or "unknown"
     if any(c in who + email for c in "\n\r<>\0"):
         raise UsageError(
-            "user.name or user.email holds a character that is not allowed",
+            "user.name or user.email contains a character that is not allowed",
             hint="dlv config --user user.name 'Your Name'",
         )
     return f"{who} <{email}>" if email else who

@@ -128,13 +128,13 @@ def denied(path: str | os.PathLike[str]) -> tuple[str, str] | None:
     name = str(status.st_uid)
     with contextlib.suppress(ImportError, KeyError, AttributeError):
         name = importlib.import_module("pwd").getpwuid(status.st_uid).pw_name
-    why = f"permission denied: {place} belongs to {name}, its mode is {status.st_mode & 0o777:03o}"
+    why = f"permission denied: {place} is owned by {name} with mode {status.st_mode & 0o777:03o}"
     if status.st_uid == os.getuid():
         return why, f"chmod u+rwX {place}"
     if ".dlv" in place.split(os.sep):
         root = place.split(f"{os.sep}.dlv")[0]
         return why, f"{name} can share the repository: dlv init --shared group {root}"
-    return why, f"{name} can let others read it: chmod go+rX {place}"
+    return why, f"{name} can allow it: chmod go+rX {place}"
 
 
 def nearest(word: str, candidates: Iterable[str], *, most: int = 3) -> list[str]:

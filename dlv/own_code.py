@@ -34,9 +34,7 @@ def module(name: str, directory: Path, *, about: str = "", called: str = "") -> 
         with importing(directory) as here:
             spec = importlib.util.find_spec(name)
             if spec is None or spec.loader is None:
-                raise NotFound(
-                    f"there is no module `{name}`{about}", why=f"looked for in {here} and beyond"
-                )
+                raise NotFound(f"no module `{name}`{about}", why=f"looked for in {here} and beyond")
             made = importlib.util.module_from_spec(spec)
             sys.modules[name] = made
             try:

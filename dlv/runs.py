@@ -99,7 +99,7 @@ class Run(Generic[V]):
             numbers = {tag: float(value) for tag, value in values.items()}
         except (TypeError, ValueError) as error:
             raise UsageError(
-                f"these are no metrics: {values!r} at step {step!r}"[:200],
+                f"these are not metrics: {values!r} at step {step!r}"[:200],
                 why=str(error),
                 hint="run.log(step, loss=0.5): a whole number, and numbers by name",
             ) from error
@@ -161,7 +161,7 @@ class Run(Generic[V]):
         try:
             self.version = self._finish(message, self._spool.files, series)
         except DlvError as error:
-            where = f"checkpoints and metrics are kept in {self._spool.folder}"
+            where = f"checkpoints and metrics are saved in {self._spool.folder}"
             if value is None:
                 error.hint = f"{error.hint}; {where}" if error.hint else where
                 raise

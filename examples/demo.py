@@ -105,7 +105,7 @@ dlv fsck
 
 def main(folder: Path) -> int:
     if folder.exists():
-        sys.exit(f"{folder} is there already")
+        sys.exit(f"{folder} already exists")
     folder.mkdir(parents=True)
     digits, alexnet = (os.path.relpath(path, folder) for path in (DIGITS, ALEXNET))
     with tempfile.TemporaryDirectory() as tools:

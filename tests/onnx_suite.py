@@ -195,7 +195,7 @@ _REASONS = {
     "is not asked to run": "what onnxruntime draws, or computes otherwise than ONNX says",
     "ONNXRuntimeError": "onnxruntime cannot run it",
     "torch": "torch cannot run it",
-    "the rank of": "the rank of an input is not known",
+    "the rank of": "the rank of an input is unknown",
     "has no form in": "written in another way since",
     "written in another way": "written in another way since",
     "draws random": "random numbers",

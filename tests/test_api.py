@@ -159,7 +159,7 @@ def test_staged_and_given_weights(repo: Repo, tmp_path: Path) -> None:
 
 
 def test_a_failed_commit_keeps_no_copies(repo: Repo, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing to commit"):
+    with pytest.raises(UsageError, match="nothing staged"):
         repo.commit("1", name="a")
     with pytest.raises(UsageError, match="needs a name"):
         repo.commit("1", weights=weights())

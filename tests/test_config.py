@@ -141,7 +141,7 @@ def test_unknown_keys_are_warnings(world: World, text: str, expected: str) -> No
 def test_unknown_variables(world: World) -> None:
     config = world.load(DLV_USER_NMAE="x", DLV_DIR="y", DLV_NOW="z", DLV_PAGER="p", DLV_TOKEN="t")
     assert config.warnings == [
-        "variable `DLV_USER_NMAE` is no setting of dlv; did you mean `DLV_USER_NAME`?"
+        "variable `DLV_USER_NMAE` is not a setting of dlv; did you mean `DLV_USER_NAME`?"
     ]
 
 

@@ -119,7 +119,7 @@ class TestCommand:
 
     def test_examples_run(self, name: str, prepared: Path, tmp_path: Path) -> None:
         if name not in WITHOUT_REPOSITORY and "demo" not in cli.COMMANDS:
-            pytest.skip("there is no `dlv demo` yet to make a repository with")
+            pytest.skip("no `dlv demo` yet to make a repository with")
         work = tmp_path / "work"
         shutil.copytree(prepared, work, symlinks=True)
         (work / "runs").mkdir()

@@ -182,7 +182,7 @@ def own_faults(module: Module) -> Iterator[str]:
     if module.lines > most:
         yield f"{module.path}: {module.lines} lines, the limit is {most}"
     if set(module.path.removesuffix(".py").split("/")) & FORBIDDEN_NAMES:
-        yield f"{module.path}: a name that says nothing"
+        yield f"{module.path}: a name that is empty"
     if module.path.endswith("/__init__.py") and not only_a_docstring(module.tree):
         yield f"{module.path}: more than a docstring of at most {DOOR_PLATE} lines"
     if module.part not in FLOOR_OF:
@@ -424,8 +424,8 @@ TYPED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
         ("pas/read.py", "import dlv.pas.packs\n", "read.py: part of a cycle"),
         ("pas/__init__.py", "x = 1\n", "more than a docstring"),
         ("pas/__init__.py", '"""' + "x\n" * 11 + '"""\n', "more than a docstring"),
-        ("pas/utils.py", "", "a name that says nothing"),
-        ("helpers/x.py", "", "a name that says nothing"),
+        ("pas/utils.py", "", "a name that is empty"),
+        ("helpers/x.py", "", "a name that is empty"),
         ("strange.py", "", "`strange` is on no floor"),
         ("versions/diff.py", "x = 1\n" * 801, "801 lines"),
         ("commands/diff.py", "x = 1\n" * 151, "151 lines"),

@@ -53,5 +53,5 @@ def test_an_existing_folder_is_left_alone(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "is there already" in done.stderr
+    assert "already exists" in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -38,7 +38,7 @@ def test_a_module_may_put_the_path_in_order_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "error", "message"),
     [
-        (None, NotFound, "there is no module `own_bad`, of which x is"),
+        (None, NotFound, "no module `own_bad`, of which x is"),
         ("import own_nowhere", NotFound, "the thing `own_bad` cannot be imported"),
         ("1/0", UsageError, "the thing `own_bad` cannot be imported"),
         ("def", UsageError, "the thing `own_bad` cannot be imported"),

@@ -124,7 +124,7 @@ def test_a_run_that_cannot_be_committed_is_kept(tmp_path: Path) -> None:
     with pytest.raises(Conflict) as found, Run(tmp_path, "m", {}, finish) as run:
         run.snapshot(weights())
     [folder] = tmp_path.glob("runs/*")
-    assert found.value.hint == f"wait; checkpoints and metrics are kept in {folder}"
+    assert found.value.hint == f"wait; checkpoints and metrics are saved in {folder}"
     assert (folder / "checkpoints/step-0.safetensors").exists()
 
 
@@ -134,7 +134,7 @@ def test_the_first_exception_is_the_one_that_goes_on(tmp_path: Path) -> None:
         fail(Run(tmp_path, "m", {}, finish))
     [folder] = tmp_path.glob("runs/*")
     assert found.value.__notes__ == [
-        f"the run was not committed: busy; checkpoints and metrics are kept in {folder}"
+        f"the run was not committed: busy; checkpoints and metrics are saved in {folder}"
     ]
 
 

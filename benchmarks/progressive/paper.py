@@ -143,7 +143,7 @@ def _growing(node: Node) -> Callable[[Any], Any]:
         return lambda x: x.mean(tuple(attrs["axis"]))
     if node.op == "RESHAPE" and attrs["kind"] == "flatten":
         return lambda x: x.flatten(1)
-    raise NotImplementedError(f"the paper says nothing of {node.op}")
+    raise NotImplementedError(f"the paper is empty of {node.op}")
 
 
 def determined(low: Array, high: Array, k: int = 1) -> Array:

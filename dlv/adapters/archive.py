@@ -101,7 +101,7 @@ def read_directory(file: Source) -> list[Entry]:
         )
     if position != start:
         raise UnsafeInput(
-            f"{file.name} holds bytes that belong to no entry", why=f"bytes {position} to {start}"
+            f"{file.name} contains bytes outside its entries", why=f"bytes {position} to {start}"
         )
     return entries
 
@@ -154,7 +154,7 @@ def _read_stored(file: Source, entry: Entry, limit: int) -> bytearray:
 def _check_crc(file: Source, entry: Entry, crc: int) -> None:
     if crc != entry.crc:
         raise Damaged(
-            f"{entry.name} in {file.name} is damaged",
+            f"{entry.name} in {file.name} is corrupt",
             why=f"checksum {crc:08x} instead of {entry.crc:08x}",
         )
 
@@ -176,7 +176,7 @@ def _inflate(file: Source, entry: Entry) -> Iterator[bytes]:
             # One byte more than declared is asked for, so that a longer stream shows itself.
             piece = inflater.decompress(waiting, min(_BLOCK, entry.size - made + 1))
         except zlib.error as error:
-            raise Damaged(f"{entry.name} in {file.name} is damaged", why=str(error)) from error
+            raise Damaged(f"{entry.name} in {file.name} is corrupt", why=str(error)) from error
         waiting = inflater.unconsumed_tail
         made += len(piece)
         if made > entry.size:
@@ -190,7 +190,7 @@ def _inflate(file: Source, entry: Entry) -> Iterator[bytes]:
             break
     if not inflater.eof or made != entry.size:
         raise Damaged(
-            f"{entry.name} in {file.name} ends too early", why=f"{made} of {entry.size} bytes"
+            f"{entry.name} in {file.name} is truncated", why=f"{made} of {entry.size} bytes"
         )
     if inflater.unused_data or taken != entry.compressed:
         raise UnsafeInput(f"{entry.name} in {file.name} has bytes after its compressed data")
@@ -207,7 +207,7 @@ def _find_directory(file: Source) -> tuple[int, int, int]:
         )
     disk, first_disk, here, count, size, start, comment = tail[1:]
     if comment:
-        raise Damaged(f"{file.name} ends too early", why="its zip comment is missing")
+        raise Damaged(f"{file.name} is truncated", why="its zip comment is missing")
     short = (disk, first_disk, here, count, size, start)
     full = (_FULL16, _FULL16, _FULL16, _FULL16, _FULL32, _FULL32)
     locator = end - _LOCATOR.size
@@ -219,7 +219,7 @@ def _find_directory(file: Source) -> tuple[int, int, int]:
             raise UnsafeInput(f"{file.name} has a zip64 directory outside of itself")
         record = _END64.unpack(file.read(offset64, _END64.size))
         if record[0] != b"PK\x06\x06" or offset64 + 12 + record[1] != locator:
-            raise Damaged(f"{file.name} has a damaged zip64 directory")
+            raise Damaged(f"{file.name} has a corrupt zip64 directory")
         long = record[4:]
         for narrow, wide, limit in zip(short, long, full, strict=True):
             if narrow not in (wide, limit):
@@ -248,19 +248,19 @@ def _read_records(file: Source, start: int, size: int, count: int) -> list[_Reco
     at = 0
     for _ in range(count):
         if at + _CENTRAL.size > size:
-            raise Damaged(f"the directory of {file.name} ends too early")
+            raise Damaged(f"the directory of {file.name} is truncated")
         fields = _CENTRAL.unpack_from(data, at)
         signature, _, _, flags, method, _, _, crc, compressed, plain = fields[:10]
         name_size, extra_size, comment_size, disk, _, _, header = fields[10:]
         if signature != b"PK\x01\x02":
-            raise Damaged(f"the directory of {file.name} is damaged", why=f"at row {len(records)}")
+            raise Damaged(f"the directory of {file.name} is corrupt", why=f"at row {len(records)}")
         row = start + at
         at += _CENTRAL.size
         name = bytes(data[at : at + name_size])
         extra = bytes(data[at + name_size : at + name_size + extra_size])
         at += name_size + extra_size + comment_size
         if at > size:
-            raise Damaged(f"the directory of {file.name} ends too early")
+            raise Damaged(f"the directory of {file.name} is truncated")
         plain, compressed, header, disk = _widen(
             file, extra, (plain, compressed, header), (disk, _FULL16)
         )
@@ -283,11 +283,11 @@ def _check_record(file: Source, record: _Record, disk: int, end: int) -> None:
             f"{label} is compressed in an unusual way", why=f"zip method {record.method}"
         )
     if disk:
-        raise UnsafeInput(f"{label} lies in another part of the archive")
+        raise UnsafeInput(f"{label} is in another part of the archive")
     if record.method == STORED and record.size != record.compressed:
         raise UnsafeInput(f"{label} is stored, but declares two different sizes")
     if record.header + _LOCAL.size + record.compressed > end:
-        raise Damaged(f"{label} does not lie inside the file")
+        raise Damaged(f"{label} is not inside the file")
     if record.size > record.compressed * _DEFLATE_RATIO:
         raise UnsafeInput(
             f"{label} declares more than deflate can hold",
@@ -347,7 +347,7 @@ def _widen(
         kind, size = struct.unpack_from("<2H", extra, at)
         at += 4
         if at + size > len(extra):
-            raise Damaged(f"{file.name} has a damaged extra field")
+            raise Damaged(f"{file.name} has a corrupt extra field")
         if kind == _UNICODE_NAME or (kind == _ZIP64 and wide is not None):
             raise UnsafeInput(f"an entry of {file.name} is described twice")
         if kind == _ZIP64:
@@ -375,15 +375,15 @@ def _widen(
 def _decode_name(file: Source, record: _Record) -> str:
     raw = record.name
     if len(raw) > _MOST_NAME_BYTES:
-        raise UnsafeInput(f"{file.name} holds a name of {len(raw)} bytes")
+        raise UnsafeInput(f"{file.name} contains a name of {len(raw)} bytes")
     try:
         name = raw.decode("utf-8" if record.flags & _UTF8 or raw.isascii() else "cp437")
     except UnicodeDecodeError as error:
         raise UnsafeInput(f"a name in {file.name} is not UTF-8", why=repr(raw)) from error
     if not is_safe(name):
-        raise UnsafeInput(f"{file.name} holds an unsafe name", why=repr(name))
+        raise UnsafeInput(f"{file.name} contains an unsafe name", why=repr(name))
     if name.endswith("/") and record.size:
-        raise UnsafeInput(f"{file.name} holds a folder with content", why=repr(name))
+        raise UnsafeInput(f"{file.name} contains a folder with content", why=repr(name))
     return name
 
 

@@ -43,9 +43,7 @@ def open(path: str) -> Checkpoint:  # noqa: A001 (the name in the Adapter protoc
         origin, notes = dict(kept["origin"]), [str(note) for note in kept["notes"]]
     except (ValueError, KeyError, TypeError) as error:
         opened.close()
-        raise Damaged(
-            f"{path} holds no network", why=str(error), hint="dlv add it again"
-        ) from error
+        raise Damaged(f"{path} has no network", why=str(error), hint="dlv add it again") from error
     return Checkpoint(
         FORMAT,
         [],

@@ -146,7 +146,7 @@ def read_header(file: Source) -> Header:
     for _ in range(tensors):
         entry = _entry(scanner)
         if entry.name in names:
-            raise UnsafeInput(f"{file.name} has two tensors called {entry.name!r}")
+            raise UnsafeInput(f"{file.name} has two tensors named {entry.name!r}")
         names.add(entry.name)
         header.entries.append(entry)
     header.end = scanner.at
@@ -157,7 +157,7 @@ def _alignment(kind: int, value: Any, label: str) -> int:
     if kind != 4 or not 0 < value <= MOST_ALIGNMENT or value & (value - 1):
         raise UnsafeInput(
             f"{label} has a wrong alignment",
-            why=f"{str(value)[:40]}, wanted is a power of two up to {MOST_ALIGNMENT}",
+            why=f"{str(value)[:40]}, expected a power of two up to {MOST_ALIGNMENT}",
         )
     return int(value)
 
@@ -177,7 +177,7 @@ def _entry(scanner: _Scanner) -> Entry:
                 why=f"its type {number} was removed from GGUF",
                 hint="quantise the model again, or add the file with --as file",
             )
-        raise NewerFormat(problem, why=f"its type {number} is not known")
+        raise NewerFormat(problem, why=f"its type {number} is unknown")
     elements = 1
     for side in sides:
         elements *= max(side, 1)  # a zero elsewhere does not make an absurd side sensible
@@ -227,7 +227,7 @@ class _Scanner:
     def skip(self, size: int) -> None:
         if self.at + size > self.file.size:
             raise Damaged(
-                f"{self.file.name} ends too early",
+                f"{self.file.name} is truncated",
                 why=f"bytes {self.at} to {self.at + size} are needed, it has {self.file.size}",
             )
         if self.at + size > MOST_HEADER_BYTES:
@@ -242,7 +242,7 @@ class _Scanner:
         number = self.integer(8)
         if number > most:
             raise UnsafeInput(
-                f"{self.file.name} holds too many {label}", why=f"{number}, the limit is {most}"
+                f"{self.file.name} has too many {label}", why=f"{number}, the limit is {most}"
             )
         if number * least > self.file.size - self.at:
             raise Damaged(
@@ -263,7 +263,7 @@ class _Scanner:
         except UnicodeDecodeError as error:
             raise Damaged(f"{label} in {self.file.name} is not UTF-8", why=str(error)) from error
         if "\0" in text:
-            raise UnsafeInput(f"{label} in {self.file.name} holds a NUL", why=repr(text)[:100])
+            raise UnsafeInput(f"{label} in {self.file.name} contains a NUL", why=repr(text)[:100])
         return text
 
     def value(self, kind: int, key: str) -> Any:
@@ -275,7 +275,7 @@ class _Scanner:
         if kind == _ARRAY:
             return self._array(key)
         raise NewerFormat(
-            f"{self.file.name} is wrong at the key {key!r}", why=f"its type {kind} is not known"
+            f"{self.file.name} is wrong at the key {key!r}", why=f"its type {kind} is unknown"
         )
 
     def _scalars(self, kind: int, count: int, key: str) -> list[Any]:
@@ -321,7 +321,7 @@ class _Scanner:
             else:
                 raise NewerFormat(
                     f"{self.file.name} is wrong at the key {key!r}",
-                    why=f"the type {kind} in its array is not known",
+                    why=f"the type {kind} in its array is unknown",
                 )
             if len(waiting) > 1:
                 result = None
@@ -338,7 +338,7 @@ class _Scanner:
         if self._texts < 0:
             raise UnsafeInput(
                 f"{self.file.name} is too large at the key {key!r}",
-                why=f"more than {MOST_TEXTS} texts",
+                why=f"more than {MOST_TEXTS} strings",
             )
 
     def _numbers(self, kind: int, count: int, key: str) -> list[Any] | None:
@@ -408,7 +408,7 @@ def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> 
     for tensor in tensors:
         _check_saved(tensor)
         if tensor.name in seen:
-            raise UsageError(f"gguf cannot hold two tensors called {tensor.name}")
+            raise UsageError(f"gguf cannot hold two tensors named {tensor.name}")
         seen.add(tensor.name)
     head = [b"GGUF", _number(3, 4), _number(len(tensors), 8), _number(len(metadata), 8)]
     for key, value in sorted(metadata.items()):
@@ -476,7 +476,7 @@ def _places(header: Header, file: Source) -> Iterator[tuple[Entry, _Place]]:
             )
         if start + entry.offset + size > file.size:
             raise Damaged(
-                f"{file.name} ends too early",
+                f"{file.name} is truncated",
                 why=f"the tensor {entry.name!r} ends at byte {start + entry.offset + size},"
                 f" the file has {file.size}",
             )
@@ -496,8 +496,7 @@ def _places(header: Header, file: Source) -> Iterator[tuple[Entry, _Place]]:
     least = start + position if sizes else header.end
     if not least <= file.size <= _aligned(least, header.alignment):
         raise Damaged(
-            f"{file.name} has not the length that its header says",
-            why=f"{file.size} bytes instead of {least}",
+            f"{file.name} has the wrong length", why=f"{file.size} bytes instead of {least}"
         )
     for entry, size in zip(header.entries, sizes, strict=True):
         unit = ITEM_BYTES.get(TYPES[entry.type], 1) if header.big else 1

@@ -62,7 +62,7 @@ def advise(paths: Iterable[Path]) -> Advised:
         _check_parts(folders[folder])
     for folder, names in folders.items():
         if folder.parts[-2:] == (".cache", "huggingface") or ".cache/huggingface/" in str(folder):
-            why = "it belongs to the client that downloaded the model"
+            why = "it is a file of the download client"
             advised.files |= {path: Advice(skip=why) for path in names.values()}
     _choose(advised, [folders[folder] for folder in models])
     return advised
@@ -150,9 +150,9 @@ def _advise_folder(advised: Advised, names: dict[str, Path]) -> None:
     kept = ", ".join(path.name for path in (safe or torch)[:1])
     for name, path in names.items():
         if _OTHER_FRAMEWORK.fullmatch(name):
-            files[path] = Advice(skip=f"the model for another framework; {kept} is taken")
+            files[path] = Advice(skip=f"the model for another framework; using {kept}")
         elif _VARIANT.fullmatch(name) and not (_SAFE.fullmatch(name) or _TORCH.fullmatch(name)):
-            files[path] = Advice(skip=f"another variant of the weights; {kept} is taken")
+            files[path] = Advice(skip=f"another variant of the weights; using {kept}")
 
 
 def _weights(
@@ -186,7 +186,7 @@ def _check_numbers(shards: dict[str, Path]) -> None:
         missing = sorted(set(range(1, count + 1)) - there)
         if missing:
             raise NotFound(
-                f"part {missing[0]} of {count} is missing beside {name}",
+                f"part {missing[0]} of {count} is missing next to {name}",
                 why=f"in {path.parent}",
                 hint=f"dlv add {path} takes the parts that are there, one by one",
             )
@@ -246,8 +246,8 @@ def _difference(safe: Sequence[Path], torch: Sequence[Path]) -> str:
             checkpoint.close()
     kept = safe[0].name
     if found is None:
-        return f"the same weights as in {kept}, once more"
-    return f"{kept} is taken, which is not the same ({found}): commit it as another version"
+        return f"the same weights as in {kept}"
+    return f"using {kept}; this file differs ({found}), commit it as another version"
 
 
 def _unlike(tensors: dict[str, Tensor], copies: dict[str, Tensor]) -> str | None:

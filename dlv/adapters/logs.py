@@ -89,7 +89,7 @@ class Rows:
                 continue
             self.points += 1
             if self.points > MOST_POINTS:
-                raise UnsafeInput(f"{self.label} holds more than {MOST_POINTS} points")
+                raise UnsafeInput(f"{self.label} contains more than {MOST_POINTS} points")
             column = self.log.columns.setdefault(name, Column())
             column.steps.append(step)
             column.walls.append(wall)
@@ -141,7 +141,7 @@ class Rows:
     def _extend(self, piece: _Piece, steps: Sequence[int], walls: Sequence[float]) -> None:
         self.points += len(piece.values)
         if self.points > MOST_POINTS:
-            raise UnsafeInput(f"{self.label} holds more than {MOST_POINTS} points")
+            raise UnsafeInput(f"{self.label} contains more than {MOST_POINTS} points")
         column = self.log.columns.setdefault(piece.name, Column())
         if piece.places is None:
             column.steps.extend(steps)
@@ -160,7 +160,7 @@ class Rows:
             )
         for name, line in self.texts.items():
             if self.log.columns.pop(name, None) is not None:
-                self.log.notes.append(f"{name} is left out: line {line} holds no number")
+                self.log.notes.append(f"{name} is skipped: line {line} has no number")
         kept = {*self.log.columns, self.step, self.time}
         self.log.skipped = [name for name in self.seen if name not in kept]
         if self.carried:
@@ -195,7 +195,7 @@ class Rows:
         step = _integer(cell)
         if step is None:
             raise Damaged(
-                f"{self.label}, line {line}: the step is no integer",
+                f"{self.label}, line {line}: the step is not an integer",
                 why=f"{self.step} is {str(cell)[:100]!r}",
                 hint="dlv add --log-step COL FILE names another column",
             )
@@ -209,7 +209,7 @@ class Rows:
         wall = _moment(cell)
         if wall is None:
             raise Damaged(
-                f"{self.label}, line {line}: the time is no time",
+                f"{self.label}, line {line}: the time is not a time",
                 why=f"{self.time} is {str(cell)[:100]!r}",
                 hint="dlv add --log-time COL FILE names another column",
             )
@@ -372,7 +372,7 @@ def _text(file: Source, block: bytes, number: int, *, ended: bool) -> list[str]:
         raise Damaged(f"{file.name}, line {at}, is not UTF-8", why=str(error)) from error
     if "\0" in text:
         at = number + text.count("\n", 0, text.index("\0"))
-        raise Damaged(f"{file.name}, line {at}, holds a NUL")
+        raise Damaged(f"{file.name}, line {at}, contains a NUL")
     lines = text.split("\n")
     return [line.removesuffix("\r") for line in lines] if "\r" in text else lines
 
@@ -456,7 +456,7 @@ def _value(file: Source, rows: Rows, block: Block, number: int, line: str) -> di
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
         if not block.ended:
-            rows.log.notes.append(f"line {number} is cut and left out")
+            rows.log.notes.append(f"line {number} is cut and skipped")
             return None
         raise Damaged(f"{file.name}, line {number}, is not JSON", why=str(error)) from error
     if not isinstance(value, dict):
@@ -488,7 +488,7 @@ def _read_state(file: Source, rows: Rows) -> None:
             depth += (token[0] in b"[{") - (token[0] in b"]}")
             if depth > 16 or nodes > _MOST_NODES:
                 line = data.count(b"\n", 0, token.start()) + 1
-                raise UnsafeInput(f"{file.name}, line {line}, holds too much or too deep JSON")
+                raise UnsafeInput(f"{file.name}, line {line}, is too large or too deep JSON")
     try:
         value = json.loads(data.decode("utf-8"))
     except json.JSONDecodeError as error:
@@ -521,7 +521,7 @@ def _read_csv(file: Source, rows: Rows) -> None:
             break
         except csv.Error as error:
             if lines.cut:
-                rows.log.notes.append(f"line {lines.number} is cut and left out")
+                rows.log.notes.append(f"line {lines.number} is cut and skipped")
                 break
             raise Damaged(
                 f"{file.name}, line {lines.number}, is not CSV", why=str(error)
@@ -532,15 +532,15 @@ def _read_csv(file: Source, rows: Rows) -> None:
             where = f"{file.name}, line {lines.number}"
             heading = heading_of(cells, MOST_COLUMNS, where, ",")
             if all(is_number(cell) for cell in heading):
-                raise Damaged(f"{where}, is not a heading", why="the first line holds numbers")
+                raise Damaged(f"{where}, is not a header", why="the first line contains numbers")
             continue
         if len(cells) != len(heading):
             if lines.cut and len(cells) < len(heading):
-                rows.log.notes.append(f"line {lines.number} is cut and left out")
+                rows.log.notes.append(f"line {lines.number} is cut and skipped")
                 break
             raise Damaged(
                 f"{file.name}, line {lines.number}, has {len(cells)} cells",
-                why=f"the heading has {len(heading)}",
+                why=f"the header has {len(heading)}",
             )
         if lines.cut:
             rows.log.notes.append(f"line {lines.number} has no end: its last number may be cut")

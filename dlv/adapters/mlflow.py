@@ -184,7 +184,7 @@ def locate(bases: Sequence[Path], uri: str, owner: str) -> Path:
         raise NotFound("they are not there", why=uri[:200])
     if not any(_inside(path, base) for base in bases):
         raise UsageError(
-            "they lie outside the store, and --artifacts DIR names no folder that they are in",
+            "they are outside the store, and --artifacts DIR names no folder that they are in",
             why=uri[:200],
         )
     return path
@@ -194,13 +194,13 @@ def _local_parts(uri: str) -> list[str]:
     try:
         split = urlsplit(uri)
     except ValueError as error:
-        raise UsageError("their place is no address", why=uri[:200]) from error
+        raise UsageError("their place is not an address", why=uri[:200]) from error
     # A single letter is a drive of Windows.
     if len(split.scheme) > 1 and split.scheme not in ("file", "mlflow-artifacts"):
-        raise UsageError(f"they lie at {split.scheme}://{split.netloc}, which dlv does not fetch")
+        raise UsageError(f"they are at {split.scheme}://{split.netloc}, which dlv does not fetch")
     path = unquote(split.path) if len(split.scheme) > 1 else uri
     if "\0" in path:
-        raise UsageError("their place is no address", why=repr(uri[:200]))
+        raise UsageError("their place is not an address", why=repr(uri[:200]))
     return [part for part in re.split(r"[/\\]", path) if part not in ("", ".")]
 
 
@@ -309,7 +309,7 @@ class FileStore(Store):
             size += len(data)
             if size > MOST_TEXTS:
                 raise UnsafeInput(
-                    f"{folder.name} of run {folder.parent.name} holds too much",
+                    f"{folder.name} of run {folder.parent.name} is too large",
                     why=f"more than {MOST_TEXTS >> 20} MiB",
                 )
             found[key] = data.decode("utf-8", "replace").removesuffix("\n")
@@ -405,7 +405,7 @@ def _points(file: Source, label: str, most: int, notes: list[str]) -> Points:
         if len(points.values) > most:
             raise UnsafeInput(f"the run has more than {MOST_POINTS} points", why=f"in {label}")
     if waiting.strip():
-        notes.append(f"{label}: the last line is cut and left out")
+        notes.append(f"{label}: the last line is cut and skipped")
     return points
 
 
@@ -419,7 +419,7 @@ def _point(points: Points, line: bytes, where: str) -> None:
         step = int(cells[2]) if len(cells) > 2 else 0
         points.add(step, int(cells[0]), float(cells[1]))
     except (ValueError, OverflowError) as error:
-        raise Damaged(f"{where} is no metric", why=str(error)[:200]) from error
+        raise Damaged(f"{where} is not a metric", why=str(error)[:200]) from error
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -434,7 +434,7 @@ def _entries(folder: Path) -> list[tuple[Path, int]]:
             for entry in entries:
                 found.append((Path(entry.path), entry.stat(follow_symlinks=False).st_mode))
                 if len(found) > MOST_ENTRIES:
-                    raise UnsafeInput(f"{folder} holds too much", why=f"over {MOST_ENTRIES} names")
+                    raise UnsafeInput(f"{folder} is too large", why=f"over {MOST_ENTRIES} names")
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
@@ -463,7 +463,7 @@ def _files(folder: Path) -> list[tuple[str, Path]]:
             elif stat.S_ISREG(mode):
                 found.append((prefix + path.name, path))
         if len(found) + len(waiting) > MOST_ENTRIES:
-            raise UnsafeInput(f"{folder} holds too much", why=f"over {MOST_ENTRIES} names")
+            raise UnsafeInput(f"{folder} is too large", why=f"over {MOST_ENTRIES} names")
     return sorted(found)
 
 
@@ -486,7 +486,7 @@ def _meta(folder: Path) -> dict[str, Any]:
 def _text(meta: dict[str, Any], key: str, default: str) -> str:
     value = meta.get(key)
     if isinstance(value, (dict, list)):
-        raise Damaged(f"{META}: `{key}` is no text")
+        raise Damaged(f"{META}: `{key}` is not a string")
     return default if value is None else str(value)
 
 
@@ -556,7 +556,7 @@ class DatabaseStore(Store):
         for table, key in (("experiments", "experiment_id"), ("runs", "run_uuid")):
             if key not in tables.get(table, ()):
                 raise UsageError(
-                    f"{self.path.name} is no MLflow store",
+                    f"{self.path.name} is not a MLflow store",
                     why=f"it has no table `{table}` as MLflow makes it",
                 )
         return tables
@@ -571,10 +571,10 @@ class DatabaseStore(Store):
             if "locked" in str(error):
                 raise Conflict(f"{self.path.name} is in use", why=str(error)) from error
             if "interrupted" in str(error):
-                raise Damaged(f"{self.path.name} holds more than its size allows") from error
+                raise Damaged(f"{self.path.name} contains more than its size allows") from error
             raise Damaged(f"{self.path.name} cannot be read", why=str(error)) from error
         except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
-            raise Damaged(f"{self.path.name} is damaged", why=str(error)) from error
+            raise Damaged(f"{self.path.name} is corrupt", why=str(error)) from error
 
     def _rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
         with closing(self._stream(statement, parameters)) as rows:
@@ -583,9 +583,9 @@ class DatabaseStore(Store):
                 found.append(row)
                 size += sum(len(cell) for cell in row if isinstance(cell, (str, bytes)))
                 if size > MOST_TEXTS:
-                    raise UnsafeInput(f"{self.path.name} holds too much", why="too long texts")
+                    raise UnsafeInput(f"{self.path.name} is too large", why="too long strings")
         if len(found) > MOST_ENTRIES:
-            raise UnsafeInput(f"{self.path.name} holds too much", why=f"over {MOST_ENTRIES} rows")
+            raise UnsafeInput(f"{self.path.name} is too large", why=f"over {MOST_ENTRIES} rows")
         return found
 
     def _select(self, table: str, columns: str, where: str = "", *given: Any) -> list[Row]:
@@ -725,7 +725,7 @@ def _add_point(points: Points, key: str, value: Any, time: Any, step: Any, nan: 
 
 def _cell_text(value: Any) -> str:
     if isinstance(value, bytes):
-        raise Damaged("a text of the store is binary", why=repr(value[:40]))
+        raise Damaged("a string of the store is binary", why=repr(value[:40]))
     return "" if value is None else str(value)
 
 

@@ -74,7 +74,7 @@ def header_length(start: bytes | bytearray, label: str) -> int:
     width = 2 if major == 1 else 4
     length = int.from_bytes(start[8 : 8 + width], "little")
     if len(start) < 8 + width:
-        raise Damaged(f"{label} ends too early")
+        raise Damaged(f"{label} is truncated")
     if length > MOST_HEADER_BYTES:
         raise UnsafeInput(
             f"the header of {label} is too large",
@@ -221,7 +221,7 @@ def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> 
         if not archive.is_safe(tensor.name + ".npy"):
             raise UsageError(f"npz cannot hold the name {tensor.name!r}")
         if tensor.name in seen:
-            raise UsageError(f"npz cannot hold two arrays called {tensor.name}")
+            raise UsageError(f"npz cannot hold two arrays named {tensor.name}")
         seen.add(tensor.name)
         headers.append(header)
     with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as target:
@@ -266,7 +266,7 @@ def _open_archive(file: Source) -> Checkpoint:
         exact = exact and entry.method == archive.STORED
     skeleton = splice.cut(file, pieces) if exact else None
     if not exact:
-        notes.append("compressed npz: the arrays are kept, the file is not kept byte for byte")
+        notes.append("compressed npz: the arrays are kept, the file is not stored byte for byte")
     return Checkpoint(FORMAT, tensors, skeleton, exact=exact, notes=notes, close=file.close)
 
 
@@ -282,7 +282,7 @@ def read_header(file: Source, entry: Entry) -> Header:
         if len(start) >= 12 or not piece:
             needed = header_length(start[:12], label)
             if not piece and len(start) < needed:
-                raise Damaged(f"{label} ends too early")
+                raise Damaged(f"{label} is truncated")
     header = parse(start[:needed], label)
     check_size(header, entry.size, label)
     return header

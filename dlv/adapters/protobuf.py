@@ -73,7 +73,7 @@ class Memory:
 
     def read(self, offset: int, size: int) -> Data:
         if offset < 0 or size < 0 or offset + size > self.size:
-            raise Damaged(f"{self.name} ends too early")
+            raise Damaged(f"{self.name} is truncated")
         return self.data[offset : offset + size]
 
 
@@ -96,7 +96,7 @@ def message(
     """The message that a file, or this range of it, consists of."""
     size = file.size - offset if size is None else size
     if offset < 0 or size < 0 or offset + size > file.size:
-        raise Damaged(f"{file.name} ends too early")
+        raise Damaged(f"{file.name} is truncated")
     return Span(file, Budget(most_fields, most_memory), offset, size, 0)
 
 
@@ -209,7 +209,7 @@ class Span:
         try:
             return self.bytes(most).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise self._wrong("a text that is not UTF-8", self.offset) from error
+            raise self._wrong("a string that is not UTF-8", self.offset) from error
 
     def numbers(self, wire: int) -> list[int]:
         """The numbers of a packed field, unsigned."""
@@ -256,10 +256,10 @@ class Span:
         raise self._wrong("a number of more than 64 bits", base + begin)
 
     def _wrong(self, label: str, offset: int) -> Damaged:
-        return Damaged(f"{self.file.name} is damaged", why=f"{label} at byte {offset}")
+        return Damaged(f"{self.file.name} is corrupt", why=f"{label} at byte {offset}")
 
     def _too_much(self, label: str) -> UnsafeInput:
-        return UnsafeInput(f"{self.file.name} holds too many {label}")
+        return UnsafeInput(f"{self.file.name} has too many {label}")
 
 
 def signed(value: int) -> int:
@@ -354,7 +354,7 @@ class Schema:
 
     def _wire(self, span: Span, name: str, wire: int) -> Damaged:
         return Damaged(
-            f"{span.file.name} is damaged",
+            f"{span.file.name} is corrupt",
             why=f"{self.name}.{name} at byte {span.offset} has the wire type {wire}",
         )
 
@@ -374,7 +374,7 @@ def packed_bytes(spans: Iterable[Span], size: int) -> bytearray:
     found = sum(span.size for span in spans)
     if found != size:
         name = spans[0].file.name if spans else "a message"
-        raise Damaged(f"{name} is damaged", why=f"{found} bytes of numbers, expected {size}")
+        raise Damaged(f"{name} is corrupt", why=f"{found} bytes of numbers, expected {size}")
     if len(spans) == 1:
         return bytearray(spans[0].peek())
     result = bytearray(size)
@@ -393,7 +393,7 @@ def varints(spans: Iterable[Span], count: int, width: int) -> bytearray:
     spans = list(spans)
     name = spans[0].file.name if spans else "a message"
     if count > sum(span.size for span in spans):
-        raise Damaged(f"{name} is damaged", why=f"{count} numbers are declared, there are fewer")
+        raise Damaged(f"{name} is corrupt", why=f"{count} numbers are declared, there are fewer")
     result = bytearray(count * width)
     done = 0
     for span in spans:
@@ -405,13 +405,13 @@ def varints(spans: Iterable[Span], count: int, width: int) -> bytearray:
             values, used = _decode(part, name)
             rest = part[used:]
             if len(rest) >= 10 or (rest and at == span.size):
-                raise Damaged(f"{name} is damaged", why="an end within a number")
+                raise Damaged(f"{name} is corrupt", why="an end within a number")
             if len(values) > count - done:
-                raise Damaged(f"{name} is damaged", why=f"more than {count} numbers")
+                raise Damaged(f"{name} is corrupt", why=f"more than {count} numbers")
             _store(values, result, done, width, name)
             done += len(values)
     if done != count:
-        raise Damaged(f"{name} is damaged", why=f"{done} numbers, {count} are declared")
+        raise Damaged(f"{name} is corrupt", why=f"{done} numbers, {count} are declared")
     return result
 
 
@@ -427,7 +427,7 @@ def _decode(part: bytes, name: str) -> tuple[np.ndarray[Any, np.dtype[np.uint64]
     lengths = ends - starts + 1
     longest = int(lengths.max())
     if longest > 10 or (longest == 10 and bool((raw[ends[lengths == 10]] > 1).any())):
-        raise Damaged(f"{name} is damaged", why="a number of more than 64 bits")
+        raise Damaged(f"{name} is corrupt", why="a number of more than 64 bits")
     values = np.zeros(len(ends), np.uint64)
     for place in range(longest):
         there = lengths > place
@@ -450,7 +450,7 @@ def _store(
     # Negative numbers are written as 64 bits.
     negative = low.astype(f"<i{width}").astype(np.int64).astype(np.uint64) == values
     if not bool((same | negative).all()):
-        raise Damaged(f"{name} is damaged", why=f"a number of more than {8 * width} bits")
+        raise Damaged(f"{name} is corrupt", why=f"a number of more than {8 * width} bits")
     result[done * width : (done + len(values)) * width] = low.tobytes()
 
 
@@ -529,7 +529,7 @@ class Message:
         found = self._values(name)
         for index, value in enumerate(found):
             if not isinstance(value, str) or isinstance(value, Word):
-                raise self.wrong(name, "a text in quotes", index)
+                raise self.wrong(name, "a string in quotes", index)
         return list(found)
 
     def text(self, name: str, default: str = "") -> str:

@@ -99,7 +99,7 @@ def _open(file: Source) -> Checkpoint:
     data, declared = file.size - len(skeleton), entries[-1].end if entries else 0
     if declared != data:
         raise Damaged(
-            f"{file.name} has not the length that its header says",
+            f"{file.name} has the wrong length",
             why=f"{data} bytes of tensors instead of {declared}",
         )
     tensors = [
@@ -144,7 +144,7 @@ def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> 
     position = 0
     for tensor in ordered:
         if tensor.name in header or tensor.name == _METADATA:
-            raise UsageError(f"safetensors cannot hold two entries called {tensor.name}")
+            raise UsageError(f"safetensors cannot hold two entries named {tensor.name}")
         header[tensor.name] = {
             "dtype": _THERE[tensor.dtype],
             "shape": list(tensor.shape),
@@ -173,7 +173,7 @@ def _read_header(skeleton: bytes, label: str) -> tuple[list[_Entry], int | None]
             step = _read_metadata(header)
             continue
         if len(entries) == MOST_TENSORS:
-            raise UnsafeInput(f"{label} holds too many tensors", why=f"more than {MOST_TENSORS}")
+            raise UnsafeInput(f"{label} has too many tensors", why=f"more than {MOST_TENSORS}")
         entries.append(_read_entry(name, header))
     header.finish()
     entries.sort(key=lambda entry: (entry.begin, entry.end))
@@ -221,9 +221,9 @@ def _read_entry(name: str, header: _Header) -> _Entry:
         raise Damaged(problem, why="it needs dtype, shape and data_offsets, each once")
     dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
     if not isinstance(dtype, str) or not _are_counts(shape) or not _are_counts(offsets):
-        raise Damaged(problem, why="dtype is a text, shape and offsets are lists of counts")
+        raise Damaged(problem, why="dtype is a string, shape and offsets are lists of counts")
     if dtype not in DTYPES:
-        raise NewerFormat(problem, why=f"its dtype {dtype} is not known")
+        raise NewerFormat(problem, why=f"its dtype {dtype} is unknown")
     elements, size = block_of(DTYPES[dtype])
     bits = 8 * size // elements
     for side in shape:
@@ -284,4 +284,4 @@ class _Header:
 
     def finish(self) -> None:
         if self.at != len(self.data):
-            raise Damaged(f"the header of {self.label} goes on after its end")
+            raise Damaged(f"the header of {self.label} continues after its end")

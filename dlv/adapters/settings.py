@@ -109,7 +109,7 @@ def _plain(value: Any, label: str, key: str, depth: int) -> Any:
             if text in plain:
                 raise Damaged(f"{where}, names {text!r} twice")
             if not isinstance(name, (str, int, float, datetime.date)):
-                raise Damaged(f"{where}, has a key that is no text", why=repr(name)[:100])
+                raise Damaged(f"{where}, has a key that is not a string", why=repr(name)[:100])
             _check_text(text, where)
             below = f"{key}.{text}" if key else text
             plain[text] = _plain(item, label, below[-200:], depth + 1)

@@ -41,7 +41,7 @@ class Source:
         """Exactly `size` bytes; the range is checked before anything is allocated."""
         if offset < 0 or size < 0 or offset + size > self.size:
             raise Damaged(
-                f"{self.name} ends too early",
+                f"{self.name} is truncated",
                 why=f"bytes {offset} to {offset + size} are needed, the file has {self.size}",
             )
         data = bytearray(size)

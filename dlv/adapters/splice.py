@@ -163,7 +163,7 @@ def make(segments: Iterable[Segment]) -> bytes:
         total += len(segment)
         if total > MOST_LITERAL_BYTES:
             raise UnsafeInput(
-                "the file holds too much besides its tensors",
+                "the file is too large besides its tensors",
                 why=f"more than {MOST_LITERAL_BYTES >> 20} MiB",
             )
         literals.append(segment)
@@ -173,7 +173,7 @@ def make(segments: Iterable[Segment]) -> bytes:
             rows.append(len(segment))
     header = dumps({"splice": 1, "segments": rows})
     if len(header) > MAX_BYTES:
-        raise UnsafeInput("the file holds too many pieces", why=f"{len(rows)} segments")
+        raise UnsafeInput("the file has too many pieces", why=f"{len(rows)} segments")
     return b"".join([len(header).to_bytes(8, "little"), header, *literals])
 
 
@@ -182,7 +182,7 @@ def cut(file: Source, pieces: Iterable[tuple[int, Piece]]) -> bytes:
     places = sorted(pieces, key=lambda place: (place[0], place[1].size))
     literal = file.size - sum(piece.size for _, piece in places)
     if literal > MOST_LITERAL_BYTES:
-        raise UnsafeInput(f"{file.name} holds too much besides its tensors", why=f"{literal} bytes")
+        raise UnsafeInput(f"{file.name} is too large besides its tensors", why=f"{literal} bytes")
     segments: list[Segment] = []
     position = 0
     for offset, piece in places:
@@ -200,7 +200,7 @@ def parse(skeleton: bytes) -> list[Segment]:
     """The segments of a skeleton, which may come from another machine: nothing is believed."""
     length = int.from_bytes(skeleton[:8], "little")
     if len(skeleton) < 8 or length > min(MAX_BYTES, len(skeleton) - 8):
-        raise Damaged("a skeleton ends too early")
+        raise Damaged("a skeleton is truncated")
     header = loads(skeleton[8 : 8 + length], "skeleton")
     if not isinstance(header, dict) or "splice" not in header:
         raise Damaged("a skeleton is not of the splice form")
@@ -261,7 +261,7 @@ def _read_piece(row: Any) -> Piece:
         whole = not piece.start and piece.order in ("C", "F") and type(piece.unit) is int
         if piece.size and (len(row) == 3 or (whole and not piece.plain and piece.unit in _UNITS)):
             return piece
-    raise Damaged("a skeleton holds a wrong segment", why=repr(row)[:100])
+    raise Damaged("a skeleton contains a wrong segment", why=repr(row)[:100])
 
 
 def _check_piece(piece: Piece, tensors: Sequence[Tensor]) -> None:

@@ -186,7 +186,7 @@ def _carry_out(
 ) -> None:
     work = reencode.work(repository, chosen)
     total = sum(e.nbytes or 0 for _, e in chosen) + sum(e.nbytes or 0 for e in work.carried)
-    summary = f"{len(chosen)} matrices stored anew"
+    summary = f"{len(chosen)} tensors stored again"
     with progress("Writing packs", total) as bar:
         outcome.written = reencode.carry_out(
             repository, work, tried, request.author, summary, bar.advance

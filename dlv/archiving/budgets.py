@@ -56,7 +56,7 @@ def override(text: str) -> tuple[str, int]:
 def factor(alpha: float | None) -> float | None:
     """What `--alpha` says: at least 1, since nothing is faster than the fastest."""
     if alpha is not None and not alpha >= 1:
-        raise UsageError(f"--alpha is {alpha:g}", why="1 is the fastest possible already")
+        raise UsageError(f"--alpha is {alpha:g}", why="1 is already the fastest possible")
     return alpha
 
 
@@ -79,7 +79,7 @@ def budgets(
         if found.snapshot is not None:
             of_it = [at for at in of_it if groups[at].snapshot.key == found.snapshot.key]
         if not of_it:
-            raise UsageError(f"{text} has no weights", why="there is nothing to be fast with")
+            raise UsageError(f"{text} has no weights", why="nothing to read")
         for at in of_it:
             limits[at] = None if limit < 0 else limit
     return limits
@@ -113,9 +113,9 @@ def explain(error: Infeasible, groups: Sequence[Held]) -> DlvError:
     shown = lines[:4] + ([f"and {more} more"] if more > 0 else [])
     need = "" if error.alpha is None else f"; {error.alpha:.3g} times the budgets would do"
     return _OutOfReach(
-        f"no plan keeps {len(lines)} budget{'s' if len(lines) > 1 else ''}{need}",
+        f"no plan meets {len(lines)} budget{'s' if len(lines) > 1 else ''}{need}",
         why="\n".join(shown),
-        hint="raise them, or --clamp raises each to what is possible",
+        hint="raise the budgets, or let dlv raise them: dlv archive --clamp",
     )
 
 

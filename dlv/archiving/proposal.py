@@ -229,7 +229,7 @@ def explain(
         found = [digest for digest in held if len(matrix) >= 6 and digest.startswith(matrix)]
     if not found:
         raise NotFound(
-            f"there is no matrix `{matrix}`",
+            f"no tensor `{matrix}`",
             did_you_mean=nearest(matrix, sorted({names[digest] for digest in held})),
             hint="dlv desc REF lists them; of one version: dlv archive REF --explain NAME",
         )

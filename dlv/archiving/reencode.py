@@ -336,8 +336,8 @@ def _see(store: MatrixStore, meant: Overlay) -> None:
         if _places(found) != _places(pieces):
             raise Damaged(
                 f"the index does not find {kind} {name} where it was written",
-                why="nothing was switched, the old packs serve",
-                hint="please report this fault of dlv",
+                why="nothing changed; the old packs are still used",
+                hint="please report this bug",
             )
 
 

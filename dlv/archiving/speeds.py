@@ -175,4 +175,4 @@ class _Store:
         return codec_of(piece.codec).decode(self.data[piece.offset], piece.raw)
 
     def object(self, kind: str, name: str) -> Raw:
-        raise Damaged(f"there is no {kind} {name} here")  # no codec of these has a table
+        raise Damaged(f"no {kind} {name} here")  # no codec of these has a table

@@ -124,7 +124,7 @@ class Attempt:
             if part is None:
                 raise StorageError(
                     f"what was written in {self.folder} does not read back",
-                    why="the disk or the memory of this machine is at fault",
+                    why="the disk or the memory of this machine may be faulty",
                 )
             yield part
 
@@ -308,7 +308,7 @@ class Tryouts:
             for place in found:
                 part = place.part(self._bytes)
                 if part is None:
-                    raise StorageError(f"{self._folder / BYTES} has changed meanwhile")
+                    raise StorageError(f"{self._folder / BYTES} changed during the operation")
                 yield note.tried.encoding, part
             return
         with self._encode(choice, encoding) as attempt:

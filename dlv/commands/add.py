@@ -14,7 +14,7 @@ from dlv.terminal.table import Bytes, Column, Table, Text
 if TYPE_CHECKING:
     from dlv.metadata.facts import StagedFile
 
-_ROLES = ["weights", "snapshot", "network", "config", "log", "data", "file"]
+_ROLES = ["weights", "checkpoint", "network", "config", "log", "data", "file"]
 _MOST_SKIPPED = 10
 
 
@@ -69,6 +69,7 @@ def run(
     with call.progress("Reading files") as bar:
         import dlv.versions.add as adding
 
+        given["role"] = "snapshot" if given["role"] == "checkpoint" else given["role"]
         added = adding.add(
             call.repository,
             call.directory,
@@ -113,7 +114,7 @@ def _emit(
         [
             [file.path, Text(file.role, "red"), None, None, None]
             if left
-            else [file.path, file.role, file.format, file.step, Bytes(file.bytes)]
+            else [file.path, file.shown_role, file.format, file.step, Bytes(file.bytes)]
             for file, left in zip(files, gone, strict=True)
         ],
     )

@@ -110,7 +110,7 @@ def run(
     )
     if report.head_moved is not None:
         before, after = report.head_moved
-        moved = f"HEAD is now at {after}" if after else "there are no versions, so HEAD is unset"
+        moved = f"HEAD is now at {after}" if after else "no versions, so HEAD is unset"
         call.output.warn(f"{moved} ({f'was {before}' if before else 'the old one is unknown'})")
     if report.dangling:
         many = _count("objects", len(report.dangling))

@@ -122,7 +122,7 @@ def _origin(call: Invocation, entry: history.Entry) -> str:
     named = {p.kind: escape(p.label or _id(call, p.id)) for p in reversed(entry.parents)}
     extra = f" copy of {named['copy']}" if "copy" in named else ""
     if entry.version.scheme:
-        extra += f" lossy: {escape(entry.version.scheme)}"
+        extra += f" quantized: {escape(entry.version.scheme)}"
         extra += f" of {named['scheme']}" if "scheme" in named else ""
     return extra
 

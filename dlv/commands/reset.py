@@ -21,7 +21,9 @@ def run(call: Invocation, paths: tuple[str, ...]) -> None:
     import dlv.versions.add as adding
 
     unstaged = adding.unstage(call.repository, call.directory, paths)
-    table = Table([Column("path", least=20), "role"], [[file.path, file.role] for file in unstaged])
+    table = Table(
+        [Column("path", least=20), "role"], [[file.path, file.shown_role] for file in unstaged]
+    )
     call.output.emit("reset", {"unstaged": table.records()}, table, ids=[f.path for f in unstaged])
     if not unstaged:
         call.output.message("nothing was staged")

@@ -105,7 +105,7 @@ def _rows(status: Status) -> Iterator[Row]:
             continue
         step = "" if file.step is None else f", step {file.step}"
         if change.problem is None:
-            yield Row("staged", file.path, f"{file.role}{step}", "A ")
+            yield Row("staged", file.path, f"{file.shown_role}{step}", "A ")
         else:
             missing = "missing" in change.problem
             yield Row("staged", file.path, change.problem, "AD" if missing else "AM")
@@ -127,7 +127,7 @@ def _document(status: Status) -> dict[str, object]:
         "staged": [
             {
                 "path": change.file.path,
-                "role": change.file.role,
+                "role": change.file.shown_role,
                 "format": change.file.format or None,
                 "step": change.file.step,
                 "bytes": change.file.bytes,

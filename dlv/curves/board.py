@@ -247,7 +247,7 @@ class VersionsBoard(Board):
     def look(self, store: CurveStore) -> None:
         wanted = self._chosen or versions.all_versions(self._repository.database)
         for series, why in frozen_curves.fill(self._repository, store, wanted):
-            self.tell_once(f"{series} is left out: {why}")
+            self.tell_once(f"{series} is skipped: {why}")
         if store is not self._seen_in:
             self._seen_in = store
             self._drawn.clear()
@@ -311,7 +311,7 @@ class DirectoryBoard(Board):
         tell: Tell,
     ) -> None:
         if not directory.is_dir():
-            raise NotFound(f"there is no folder `{directory}`")
+            raise NotFound(f"no such directory: `{directory}`")
         super().__init__(repository, cap=cap, restarts=restarts, tell=tell)
         self._directory = directory.resolve()
         self.location = str(directory)
@@ -327,7 +327,7 @@ class DirectoryBoard(Board):
             store, self._directory, experiment=self.experiment, strangers=self._strangers
         )
         if not found.runs:
-            self.tell_once(f"there are no logs below {self.location} yet: {ingest.WHAT}")
+            self.tell_once(f"no logs below {self.location} yet: {ingest.WHAT}")
         for file, remark in found.remarks:
             self.tell_once(f"{file}: {remark}")
 
@@ -518,9 +518,9 @@ def board_of(
     if folders:
         if len(words) > 1:
             raise UsageError(
-                "a folder of logs is shown alone",
-                why=f"`{folders[0]}` is a folder, and {len(words) - 1} more were named",
-                hint="logs of several runs lie in folders below the one that is named",
+                "a log folder cannot be combined with versions",
+                why=f"`{folders[0]}` is a log folder",
+                hint="put the logs of several runs into subfolders",
             )
         return DirectoryBoard(
             directory / folders[0], repository, cap=cap, restarts=restarts, tell=tell
@@ -550,7 +550,7 @@ class _Meant(TypedDict):
 
 
 def _no_folder(directory: Path, word: str) -> NotFound:
-    return NotFound(f"there is no folder `{word}`", **_meant(directory, word))
+    return NotFound(f"no such directory: `{word}`", **_meant(directory, word))
 
 
 def _meant(directory: Path, word: str) -> _Meant:
@@ -558,7 +558,7 @@ def _meant(directory: Path, word: str) -> _Meant:
     path = Path(directory, word)
     if path.is_file():
         folder = os.path.relpath(path.parent, directory)
-        hint = f"the folder of the logs is named: dlv tensorboard {folder}"
+        hint = f"give the log folder: dlv tensorboard {folder}"
         return {"hint": hint, "did_you_mean": []}
     try:
         folders = [entry.name for entry in os.scandir(path.parent) if entry.is_dir()]

@@ -177,14 +177,14 @@ def _chosen(
         }
         if not matching and name in other:
             raise UsageError(
-                f"`{name}` of {other[name]} holds no numbers, one for each step",
-                why="it was logged as images, texts, histograms or the like",
+                f"`{name}` of {other[name]} has no numbers, one for each step",
+                why="it was logged as images, text, histograms or the like",
                 hint=f"dlv tensorboard {other[name]}",
             )
         if not matching:
             raise NotFound(
                 f"no series `{name}` in {', '.join(labels[:3])}",
-                why=f"there {'is' if len(known) == 1 else 'are'} {', '.join(known[:8]) or 'none'}",
+                why=f"metrics: {', '.join(known[:8]) or 'none'}",
                 did_you_mean=nearest(name, known),
                 hint=f"dlv metrics {labels[0]}",
             )

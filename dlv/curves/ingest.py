@@ -145,9 +145,9 @@ def _walk(directory: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]
     if not directory.is_dir():
         if directory.exists():
             raise UsageError(
-                f"{directory} is no folder", hint="name the folder that the logs lie in"
+                f"{directory} is not a folder", hint="name the folder that the logs are in"
             )
-        raise NotFound(f"there is no folder {directory}")
+        raise NotFound(f"no such directory: {directory}")
     found: dict[str, list[Path]] = {}
     texts: dict[str, list[Path]] = {}
     seen: set[tuple[int, int]] = set()
@@ -361,7 +361,7 @@ def event_logs_of_folder(repository: Path, directory: Path) -> EventLogs:
     try:
         done = scan(store, directory)
         if not done.runs:
-            raise UsageError(f"there are no logs below {directory}", why=f"those are {WHAT}")
+            raise UsageError(f"no logs below {directory}", why=f"those are {WHAT}")
     except BaseException:
         store.close()
         raise

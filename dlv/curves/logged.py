@@ -61,7 +61,7 @@ class BlobSequence(Sequence[bytes]):
 class Curves:
     """Series by run and tag. A version is the run `lenet@3`, what it logged below it others.
 
-    `remarks`: (series or file, why it is missing or cut off).
+    `remarks`: (series or file, why missing or cut off).
     """
 
     def __init__(

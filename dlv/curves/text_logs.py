@@ -150,7 +150,7 @@ class Reading:
             if row is not None:
                 found.append((number, row))
             elif line.strip():
-                self._fault(number, "it is no JSON object")
+                self._fault(number, "it is not a JSON object")
         self._add(found)
 
     def _csv(self, lines: Sequence[str]) -> None:
@@ -169,7 +169,7 @@ class Reading:
             elif len(cells) == len(self._heading):
                 found.append((number, dict(zip(self._heading, cells, strict=True))))
             else:
-                why = f"it has {len(cells)} cells, the heading {len(self._heading)}"
+                why = f"it has {len(cells)} cells, the header {len(self._heading)}"
                 self._fault(number, why)
         self._add(found)
 
@@ -192,7 +192,7 @@ class Reading:
         """Of the first one."""
         if not self._told:
             self._told = True
-            text = f"lines that are no rows are left out, the first is line {line}: {why}"
+            text = f"lines that are not rows are skipped, the first is line {line}: {why}"
             self._faults.append(Fault(None, text))
 
 

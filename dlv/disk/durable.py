@@ -22,12 +22,12 @@ READ_SIZE = 1 << 20
 WRITE_OUT = 8 << 20  # the disk begins with what was written when there is so much of it
 
 _ADVICE = {
-    errno.ENOSPC: ("the disk is full", "free some space and repeat the command"),
-    errno.EDQUOT: ("the disk quota is used up", "free some space and repeat the command"),
+    errno.ENOSPC: ("the disk is full", "free some space and run the command again"),
+    errno.EDQUOT: ("the disk quota is used up", "free some space and run the command again"),
     errno.EROFS: ("the file system is read-only", "mount it writable or use another place"),
-    errno.EACCES: ("permission denied", "check owner and mode of the directory"),
-    errno.EPERM: ("the operation is not permitted", "check owner and mode of the directory"),
-    errno.EIO: ("the device reported an error", "check the disk before anything else is written"),
+    errno.EACCES: ("permission denied", "check the permissions of the directory"),
+    errno.EPERM: ("the operation is not permitted", "check the permissions of the directory"),
+    errno.EIO: ("the device reported an error", "check the disk before writing again"),
     errno.EMFILE: ("too many open files", "raise the limit (ulimit -n) or use fewer jobs"),
     errno.ENFILE: ("too many open files in the system", "close other programs and repeat"),
     errno.EFBIG: ("the file is larger than the file system or a limit allows", None),
@@ -85,8 +85,8 @@ def misread(noun: str) -> StorageError:
     """For what a disk gives back otherwise than it was given."""
     return StorageError(
         f"{noun} did not read back as it was written",
-        why="the disk, its driver or the memory is at fault",
-        hint="check them before anything else is written; nothing was changed",
+        why="the disk, its driver or the memory may be faulty",
+        hint="check them before writing again; nothing changed",
     )
 
 

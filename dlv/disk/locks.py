@@ -90,9 +90,9 @@ class Wait:
         found = self._who()
         stands = " ".join(_wake(each) for each in found if each.stopped)
         until = "" if self.seconds == float("inf") else f", for {self.seconds:g} s at most"
-        return f"waiting for {_named(found)} to let go of {self._what}{until} ... {stands}".strip()
+        return f"Waiting for {_named(found)} to release {self._what}{until} ... {stands}".strip()
 
-    def conflict(self, message: str = "another dlv is at work on the repository") -> Conflict:
+    def conflict(self, message: str = "another dlv process is using the repository") -> Conflict:
         """What to say when that was in vain."""
         found = self._who()
         how = "is held" if not self.seconds else f"was held for {self.seconds:g} seconds"
@@ -100,7 +100,7 @@ class Wait:
         return Conflict(
             message,
             why=f"{self._what} {how} by {_named(found)}",
-            hint=" ".join(stands) or "repeat it later, or wait longer: dlv --wait 300",
+            hint=" ".join(stands) or "to wait longer: dlv --wait 300 ...",
         )
 
 
@@ -112,7 +112,7 @@ def _named(holders: Sequence[Holder]) -> str:
 
 
 def _wake(holder: Holder) -> str:
-    return f"process {holder.pid} is suspended: kill -CONT {holder.pid} lets it go on"
+    return f"process {holder.pid} is suspended; to resume it: kill -CONT {holder.pid}"
 
 
 def take(descriptor: int, kind: int, wait: Wait) -> None:

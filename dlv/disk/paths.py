@@ -39,14 +39,14 @@ def check(path: str) -> str:
 
 def _fault(path: str) -> str | None:
     if not path or path.startswith("/"):
-        return "it must be relative to the project"
+        return "it must be a relative path inside the project"
     try:
         if len(path.encode("utf-8")) > MAX_BYTES:
             return "it is too long"
     except UnicodeEncodeError:
         return "it is not valid Unicode"
     if "\0" in path or "\\" in path or any(unicodedata.category(c) == "Cc" for c in path):
-        return "it holds a control character or a backslash"
+        return "it contains a control character or backslash"
     for part in path.split("/"):
         plain = unicodedata.normalize("NFKC", part.translate(_IGNORED)).lower()
         # Windows opens `x:y` as a stream of x, and drops dots and blanks at the end of x.
@@ -77,7 +77,7 @@ def check_together(paths: Iterable[str]) -> None:
         for depth in range(1, len(parts)):
             folders["/".join(parts[:depth])] = path
     for key in seen.keys() & folders.keys():
-        raise UnsafeInput(f"{seen[key]!r} is a file and {folders[key]!r} lies in it")
+        raise UnsafeInput(f"{seen[key]!r} is a file and {folders[key]!r} is in it")
 
 
 def _fold(path: str) -> str:
@@ -119,7 +119,7 @@ class Folder:
         except NotADirectoryError as error:
             raise Conflict(
                 f"cannot write {path}",
-                why="a file or a link stands where a folder is needed",
+                why="a file or link is in the way of a directory",
                 hint="move it away",
             ) from error
         except OSError as error:
@@ -172,7 +172,9 @@ def hash_file(
             progress(count)
         after = os.fstat(file.fileno())
     if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-        raise Conflict(f"{path} is being written to", hint="add it again when it is complete")
+        raise Conflict(
+            f"{path} is being written by another process", hint="add it again when it is complete"
+        )
     return running.hexdigest(), after
 
 

@@ -450,13 +450,13 @@ class Batch:
     def _tell(self, error: StorageError, stay: list[str]) -> None:
         if not self._parts:
             return
-        what = f"nothing in {self.folder.root} was changed"
+        what = f"nothing changed in {self.folder.root}"
         if stay:
             more = f" and {len(stay) - 3} more" if len(stay) > 3 else ""
             verb = "is" if len(stay) == 1 else "are"
             what = f"{', '.join(stay[:3])}{more} {verb} the new one{'s' * (len(stay) > 1)} already"
             error.hint = f"{error.hint}; " if error.hint else ""
-            error.hint += "the same command goes on from there"
+            error.hint += "to continue, run the command again"
         error.why = f"{error.why}; {what}" if error.why else what
 
 

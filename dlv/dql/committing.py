@@ -117,7 +117,7 @@ def commit_networks(
 def check_name(repository: Repository, name: str) -> None:
     manifest_format.check_name(name)
     if versions.by_tag(repository.database, name) is not None:
-        raise Conflict(f"`{name}` is a tag already", hint="choose another name")
+        raise Conflict(f"`{name}` is already a tag", hint="choose another name")
 
 
 def _sources(
@@ -129,7 +129,7 @@ def _sources(
     for id_ in dict.fromkeys(model.source_id for model in models):
         row = versions.by_id(repository.database, id_)
         if row is None:
-            raise NotFound(f"the version {id_[:12]} is not there any more", hint="ask again")
+            raise NotFound(f"version {id_[:12]} no longer exists", hint="ask again")
         manifest = repository.manifest(id_)
         held = copying.held_by(manifest, row.label, store)
         lossy = lossy_note(repository.database, row) if held.tensors else None
@@ -225,8 +225,8 @@ class LostCheckpoint(Damaged):
     def __init__(self, trial: str, reached: int, step: int) -> None:
         super().__init__(
             f"the trial {trial[:7]} has no checkpoint at step {reached}",
-            why="it is damaged or gone, and training it again does not bring it",
-            hint="dlv query --fresh with the same query begins anew",
+            why="it is corrupt or missing, and training again does not restore it",
+            hint="dlv query --fresh with the same query begins again",
         )
         self.trial, self.step = trial, step
 
@@ -260,7 +260,7 @@ def commit_trials(
         pairs = [(trial, candidates[trial.id]) for trial in new]
         labels, few = _write(repository, ledger, run, name, pairs, query, who, jobs, every)
         for trial, said in few.items():
-            warn(f"{labels[trial]} has {said}: the other checkpoints are gone")
+            warn(f"{labels[trial]} has {said}; the others are missing")
     return [
         replace(
             trial,
@@ -314,7 +314,7 @@ def _write(
                     logs = {at for points in ledger.curves(trial.id).values() for at, _ in points}
                     wanted, count = sum(at <= step for at in logs), len(weights.snapshots)
                     if every and count < wanted:
-                        few[trial.id] = f"{count} of {wanted} snapshots"
+                        few[trial.id] = f"{count} of {wanted} checkpoints"
                     writer.add_object("network", trial.network.encoded)
                     manifest = replace(
                         _manifest(trial, candidate, weights),

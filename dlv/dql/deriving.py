@@ -85,8 +85,8 @@ def do_tasks(editor: Editor, given: Iterable[Task]) -> None:
                 if name in gone:
                     raise UsageError(
                         f"`{task.text}` cannot be done at `{name}`",
-                        why=f"`{gone[name]}` took it away",
-                        hint="name a node in one action only, or let the other one come first",
+                        why=f"`{gone[name]}` deleted it",
+                        hint="use a node in one action only, or put the other one first",
                     )
             _do(editor, tasks, place, new_names)
             for name in editor.wiring.gone:
@@ -170,7 +170,7 @@ def find_matches(
 
 
 def refuse_unmatched(wanted: Nodes) -> list[Match]:
-    raise NothingFits(f"nothing fits {wording.nodes(wanted)}", wanted)
+    raise NothingFits(f"no match for {wording.nodes(wanted)}", wanted)
 
 
 # Actions done
@@ -224,11 +224,11 @@ def _templates(
             other += " of the network"
         if other is not None:
             raise Conflict(
-                f"two nodes would be called `{name}`",
+                f"two nodes would be named `{name}`",
                 why=f"the new one of `{task.text}` at `{place}`, and {other}",
                 hint='"relu$1" puts in the place of $1 what ($1) has captured in the selector',
             )
-        taken[name] = f"another one of `{task.text}` at `{place}`"
+        taken[name] = f"another change of `{task.text}` at `{place}`"
     return found
 
 
@@ -350,7 +350,7 @@ def derive(work: Derivation, origins: Sequence[Origin], *, strict: bool) -> Netw
         )
     result = _Result(strict)
     if not isinstance(work.work, Cut) and len(work.work) > 1:
-        result.warnings += [f"{o.label} is left out: {error.message}" for o, error in missing]
+        result.warnings += [f"skipped {o.label}: {error.message}" for o, error in missing]
     for each in found:
         for words, made in each.variants():
             result.take(each.origin, words, made)
@@ -583,7 +583,7 @@ class _Result:
         try:
             return origin.plan(derived.network)
         except UsageError as error:
-            self.warnings.append(f"{origin.label}: the new weights are not known: {error.message}")
+            self.warnings.append(f"{origin.label}: the new weights are unknown: {error.message}")
             return None
 
     def _drop(self, origin: Origin, words: str, error: DlvError) -> None:
@@ -604,6 +604,6 @@ def _raise(error: DlvError, where: str, more: str = "") -> NoReturn:
 def _unsound(faults: Sequence[Problem]) -> UsageError:
     first, *more = faults
     return UsageError(
-        f"the network would not be sound: {first} (rule: {first.rule})",
+        f"the network would not be valid: {first} (rule: {first.rule})",
         why="; ".join(map(str, more[:3])) or None,
     )

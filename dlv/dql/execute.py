@@ -252,7 +252,7 @@ class _Run:
             dumps(query)
         except (TypeError, ValueError) as error:
             raise UsageError(
-                "the parameters cannot be kept with the trials", why=f"as JSON: {error}"
+                "the parameters cannot be stored with the trials", why=f"as JSON: {error}"
             ) from error
         import dlv.dql.trials.evaluating as evaluating
 

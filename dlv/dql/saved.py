@@ -24,7 +24,7 @@ def save_query(
             return Defined(name, text)
         if before is not None and not force:
             raise Conflict(
-                f"there is a saved query `{name}` already",
+                f"a saved query `{name}` already exists",
                 why=f"it is {_short(before.text)}",
                 hint="--force puts the new one in its place; dlv undo brings the old one back",
             )
@@ -56,8 +56,10 @@ def show_query(repository: Repository, name: str) -> SavedQuery:
         known = [each.name for each in usage.saved_queries(db)]
         shown = ", ".join(known[:8]) + (", .." if len(known) > 8 else "")
         raise NotFound(
-            f"there is no saved query `{name}`",
-            why=f"there are {shown}" if len(known) > 1 else f"there is {shown or 'none'}",
+            f"no saved query `{name}`",
+            why=f"saved queries: {shown}"
+            if len(known) > 1
+            else f"saved queries: {shown or 'none'}",
             did_you_mean=nearest(name, known),
             hint="dlv query --list",
         )

@@ -154,7 +154,7 @@ def _bounded(model: Model, planes: Planes, rows: Rows, count: int) -> Iterator[t
     )
     if not isinstance(record, Record):
         raise UsageError(
-            f"nothing bounds the activations of {model.label} after {count} planes",
+            f"the activations of {model.label} have no bounds after {count} byte planes",
             why=record.why,
             hint=f"dlv archive --bounds {model.version.label}",
         )
@@ -178,7 +178,7 @@ def _bounded(model: Model, planes: Planes, rows: Rows, count: int) -> Iterator[t
             yield {name: (ball.centre, ball.radius) for name, ball in kept.items()}, batch.count
     except (NoRule, NoBounds) as error:
         raise UsageError(
-            f"nothing bounds the activations of {model.label} after {count} planes",
+            f"the activations of {model.label} have no bounds after {count} byte planes",
             why=str(error),
             hint="without --planes they are exact",
         ) from error
@@ -191,8 +191,8 @@ def _check_folds(model: Model) -> None:
         fold = usual.get(step.node.name)
         if fold is not None and step.fold is None:
             raise UsageError(
-                f"`{step.node.name}` has no bounds of its own",
-                why=f"it is computed as one with the normalisation behind it, `{fold.name}`",
+                f"`{step.node.name}` has no bounds",
+                why=f"it is fused with the following normalization, `{fold.name}`",
                 hint=f"--activations {fold.name}",
             )
 

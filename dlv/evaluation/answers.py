@@ -206,13 +206,13 @@ def check_output(path: Path, suffixes: Sequence[str], *, force: bool) -> None:
     """Before anything is computed: whether a file of that name may be written."""
     if path.suffix.lower() not in suffixes:
         raise UsageError(
-            f"{path} would be of no format that is written here",
+            f"cannot write {path}: unknown format",
             why=f"its name must end with {' or '.join(suffixes)}",
         )
     if path.exists() and not force:
-        raise Conflict(f"{path} is there already", hint="--force writes over it")
+        raise Conflict(f"{path} already exists", hint="to overwrite it: dlv eval -f ...")
     if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {path.parent}")
+        raise UsageError(f"no such directory: {path.parent}")
 
 
 def write_labels(
@@ -220,7 +220,7 @@ def write_labels(
 ) -> None:
     """A row for each example: its number, its own label, the label that each version gave."""
     if not all(each.class_count for each in results):
-        raise UsageError("there are no labels to write", why="the network predicts values")
+        raise UsageError("no labels to write", why="the network predicts values")
     if path.suffix.lower() == ".csv":
         with user_files.replacing(path, until=until) as out:
             _csv(out, results, rows)

@@ -61,7 +61,7 @@ def split_words(
         names = [p.name for p in beside.iterdir()] if beside.is_dir() else []
         raise NotFound(
             f"no file {last}",
-            why="the last word names the data, and no version is called so either",
+            why="the last argument is neither a file nor a version",
             did_you_mean=nearest(PurePosixPath(last).name, names),
         )
     return list(words), None
@@ -88,9 +88,8 @@ def find_data(
     names = [name for name, _ in stored.values()]
     example = f"dlv eval {references[0]} {names[0] if names else 'test.npz'}"
     raise UsageError(
-        "which data? " + ("there are several" if names else "none is stored with the version"),
-        why=", ".join(names[:4])
-        or "it reads .npz, .npy, .csv, a folder of images, python:module:function",
+        "no data given, and the versions have " + ("several data sets" if names else "none"),
+        why=", ".join(names[:4]) or None,
         hint=example,
     )
 
@@ -165,12 +164,12 @@ def read_settings(path: str | None, settings: Sequence[str]) -> EvalSettings:
         if str(found.get("input_data", "")).startswith(CODE):
             raise UnsafeInput(
                 f"{path} names code to run",
-                why=f"input_data = {found['input_data']}; a file may come from somebody else",
-                hint=f"give {found['input_data']} as DATA if you want it to run",
+                why=f"input_data = {found['input_data']}; files can come from others",
+                hint=f"if you trust it, give it as DATA: {found['input_data']}",
             )
         data = found.get("data", {})
         if not isinstance(data, Mapping):
-            raise UsageError(f"data in {path} is no table", why=f"it is {data!r}"[:200])
+            raise UsageError(f"data in {path} is not a table", why=f"it is {data!r}"[:200])
         found["data"] = dict(data)
     for item in settings:
         key, equals, text = item.partition("=")
@@ -210,8 +209,8 @@ def _set(settings: dict[str, Any], key: str, value: Any) -> None:
     known = [name for name in KEYS if name != "data"]
     if key not in known:
         raise UsageError(
-            f"an evaluation has no setting `{key}`",
-            why=f"there are {', '.join(known)} and data.*",
+            f"unknown setting `{key}`",
+            why=f"known: {', '.join(known)} and data.*",
             did_you_mean=nearest(key, [*known, "data.shape", "data.labels", "data.scale"]),
         )
     settings[key] = value
@@ -221,7 +220,7 @@ def _text(settings: Mapping[str, Any], key: str) -> str | None:
     if key not in settings:
         return None
     if not isinstance(settings[key], str) or not settings[key]:
-        raise UsageError(f"{key} is {settings[key]!r}"[:200], why="it must be a text")
+        raise UsageError(f"{key} is {settings[key]!r}"[:200], why="it must be a string")
     return str(settings[key])
 
 
@@ -332,7 +331,7 @@ class Rows:
             return
         if named is not None and len(named) != classes:
             raise UsageError(
-                f"{self.data.name} has {len(named)} classes, the network tells {classes} apart",
+                f"{self.data.name} has {len(named)} classes, the network {classes}",
                 why=f"these are {', '.join(named[:8])}{' ..' if len(named) > 8 else ''}",
                 hint="data.classes in a --config file lists them in the network's order",
             )
@@ -343,7 +342,7 @@ class Rows:
                 at = int(np.argmax(wrong))
                 raise UsageError(
                     f"row {start + at} of {column.name} has the label {labels[at]}",
-                    why=f"the network tells {classes} classes apart, 0 to {classes - 1}",
+                    why=f"the network has {classes} classes, 0 to {classes - 1}",
                     hint="--set data.labels=KEY names other labels, data.labels=false has none",
                 )
 
@@ -358,7 +357,7 @@ def _fitted(rows: Array, wanted: Input, column: Column) -> Array:
         whole = rows.astype(np.int64)
         if not np.array_equal(whole, rows):
             raise UsageError(
-                f"{column.name} holds fractions, and the input `{wanted.name}` takes whole numbers",
+                f"{column.name} has fractions, but the input `{wanted.name}` takes integers",
                 why=f"it is of {wanted.dtype}",
             )
         return whole
@@ -371,8 +370,8 @@ def _check_shape(wanted: Input, column: Column) -> None:
     if not wanted.shape or (len(shape) == len(want) and all(map(same, shape, want))):
         return
     raise UsageError(
-        f"the rows of {column.name} do not fit the network's input `{wanted.name}`",
-        why=f"they are {text(shape)}, the network wants {text(want)}",
+        f"examples of {column.name} do not fit the network's input `{wanted.name}`",
+        why=f"they are {text(shape)}, the network expects {text(want)}",
         hint=_remedy(shape, want),
     )
 

@@ -76,7 +76,7 @@ def _doubt(
     if kind == "Dropout" and _given(args, 2):
         return "it drops at random, as in training"
     if kind == "BatchNormalization" and _value(kwargs, "training_mode"):
-        return "it is in training: it normalises by the batch"
+        return "it is in training: it normalizes by the batch"
     if kind == "MaxUnpool" and _given(args, 2):
         return "onnxruntime reads the places of the maxima by another shape than ONNX says"
     if kind == "Attention" and source.get("outputs", 1) > 3 and _value(kwargs, "is_causal"):
@@ -126,10 +126,10 @@ class Engine(Protocol):
 def engine(name: str, program: Program, tensor: TensorOf, precision: str = "float64") -> Engine:
     """The engine of that name. `tensor` gives a tensor or constant by its name."""
     if name not in ENGINES:
-        raise UsageError(f"there is no engine `{name}`", did_you_mean=nearest(name, ENGINES))
+        raise UsageError(f"no engine `{name}`", did_you_mean=nearest(name, ENGINES))
     if precision not in _PRECISIONS:
         raise UsageError(
-            f"there is no precision `{precision}`", did_you_mean=nearest(precision, _PRECISIONS)
+            f"no precision `{precision}`", did_you_mean=nearest(precision, _PRECISIONS)
         )
     if name == "torch":
         return Torch(program, tensor, precision)

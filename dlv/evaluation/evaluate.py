@@ -93,30 +93,34 @@ class Request:
         """What excludes each other, or needs each other."""
         needing = {"strict": "--strict", "tighten": "--tighten", "max_bytes": "--max-bytes"}
         if self.progressive == CALIBRATED and self.strict:
-            raise UsageError("--strict is about guaranteed labels", why="calibrated ones are not")
+            raise UsageError(
+                "--strict cannot be used with --progressive=calibrated",
+                why="calibrated ones are not",
+            )
         for name, option in needing.items():
             if getattr(self, name) not in (None, False) and self.progressive is None:
                 raise UsageError(
-                    f"{option} is about --progressive", hint=f"dlv eval .. --progressive {option}"
+                    f"{option} requires --progressive", hint=f"dlv eval .. --progressive {option}"
                 )
         if self.progressive is not None and self.precision is not None:
             raise UsageError(
-                "--progressive and --precision exclude each other",
+                "--progressive and --precision cannot be combined",
                 why="its labels are those of float64, or with --strict of any float32",
             )
         if self.progressive is not None and self.engine not in (None, "numpy"):
             raise UsageError(
-                f"--progressive and --engine {self.engine} exclude each other",
+                f"--progressive and --engine {self.engine} cannot be combined",
                 why="only dlv's own arithmetic is bounded",
             )
         if bool(self.activations) != (self.out is not None):
             raise UsageError(
-                "--activations and -o belong together", hint="--activations conv1 -o F.npz"
+                "--activations and --output require each other",
+                hint="dlv eval REF DATA --activations conv1 -o F.npz",
             )
         if self.activations and self.progressive is not None:
             raise UsageError(
-                "--activations and --progressive exclude each other",
-                why="the values of nodes are exact, and so from all of the weights",
+                "--activations and --progressive cannot be combined",
+                why="activations are computed from exact weights",
                 hint="dlv desc REF --activations NODE --data FILE --planes 2 bounds them",
             )
 
@@ -157,7 +161,7 @@ def evaluate(repository: Repository, request: Request) -> Evaluated:
     if request.arrays is None and named is None:
         references, named = split_words(repository, request.words, request.directory)
     if request.activations and len(references) != 1:
-        raise UsageError("--activations is about one version")
+        raise UsageError("--activations requires one version")
     options = Options(
         precision=request.precision or asked.precision or request.usual_precision,
         engine=request.engine or asked.engine or "numpy",
@@ -225,7 +229,7 @@ def _one(
     if request.confusion:
         if found.class_count is None or not rows.has_labels:
             raise UsageError(
-                "there is nothing for a confusion table",
+                "no labels for a confusion matrix",
                 why="the data has no labels" if found.class_count else "values are predicted",
             )
         found.confusion = confusion(found.labels, rows, found.class_count)
@@ -332,7 +336,7 @@ class KeptValues:
         found = values[port]
         if not found.ndim or len(found) != count:
             raise UsageError(
-                f"the values of `{name}` are no rows", why=f"their shape is {found.shape}"
+                f"the values of `{name}` are not rows", why=f"their shape is {found.shape}"
             )
         if name not in self.columns:
             self.columns[name] = Spooled(name, found.dtype, found.shape[1:])
@@ -455,7 +459,9 @@ def classes_of(shape: tuple[int, ...], rows: Rows, top_k: int = 1) -> int | None
     column = rows.data.labels
     if len(shape) == 1 and shape[0] > 1 and (column is None or column.shape == ()):
         if top_k > shape[0]:
-            raise UsageError(f"--top-k {top_k} of {shape[0]} classes", why="there are not so many")
+            raise UsageError(
+                f"--top-k {top_k} of {shape[0]} classes", why="the network has fewer classes"
+            )
         return shape[0]
     if (
         column is not None

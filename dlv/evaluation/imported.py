@@ -128,11 +128,11 @@ def keep_agreeing(
             break
         named = _operator(path, opened, opened.network, fault, raw)
         if named is None or named[0] in raw or len(raw) == _MOST_RAW:
-            notes.append(f"kept without a network: {_difference_note(fault, named)}")
+            notes.append(f"stored without a network: {_difference_note(fault, named)}")
             opened.network, opened.constants = None, []
             break
         raw.add(named[0])
-        notes.append(f"{named[1]} is kept as it is in the file: {_difference_note(fault, named)}")
+        notes.append(f"{named[1]} is stored as it is in the file: {_difference_note(fault, named)}")
         opened.close()
         opened = onnx_files.open(path, raw=frozenset(raw))
     if opened.network is not None:
@@ -146,7 +146,7 @@ def _difference_note(fault: _Fault, named: tuple[str, str, Difference] | None) -
         if named is None
         else f"first {named[2]}, made by {named[1]}"
     )
-    return f"{fault.engine} would compute something else than the file; {where}"
+    return f"{fault.engine} computes something different from the file; {where}"
 
 
 def _compared(path: str, opened: Checkpoint, network: Network) -> tuple[_Fault | None, str | None]:

@@ -45,20 +45,20 @@ class Model:
         found = revisions.resolve(repository.database, reference)
         if found.file is not None:
             raise UsageError(
-                f"`{reference}` names a file", why="a version or a snapshot is wanted here"
+                f"`{reference}` is a file", why="a version or checkpoint is required here"
             )
         version, manifest = found.version, repository.manifest(found.version.id)
         index = manifest.own if found.snapshot is None else found.snapshot.index
         if manifest.network is None:
             raise NotFound(
                 f"{version.label} has no network",
-                why="weights alone do not say what is computed with them",
+                why="a network is required to run the model",
                 hint="dlv add --network FILE.py:FACTORY, or a network.json, and commit",
             )
         if index is None:
             raise NotFound(
                 f"{version.label} has no weights",
-                why="a network alone computes nothing",
+                why="weights are required to run the model",
                 hint=f"dlv desc {version.label}",
             )
         store = MatrixStore.of(repository)
@@ -77,7 +77,7 @@ class Model:
                 continue
             if name not in held:
                 raise NotFound(
-                    f"{version.label} lacks the matrix `{name}`, which its network needs",
+                    f"{version.label} lacks the tensor `{name}`, which its network needs",
                     did_you_mean=nearest(name, held),
                     hint=f"dlv desc {version.label}",
                 )
@@ -150,7 +150,7 @@ def _check_nodes(network: Network, wanted: Sequence[str], label: str) -> None:
     for name in wanted:
         if name not in known:
             raise NotFound(
-                f"{label} has no node `{name}`",
+                f"{label} has no layer `{name}`",
                 did_you_mean=nearest(name, known),
                 hint=f"dlv desc {label} --layers",
             )

@@ -233,7 +233,7 @@ class Planes:
             found = level(*given)
         # Only the whole is held against the matrix's name, so the encoding must be the same.
         if chain(self._hashes[name], self._store.encoding) != self._chains[name]:
-            raise Moved(f"`{name}` was archived anew meanwhile")
+            raise Moved(f"`{name}` was archived by another dlv process")
         return found
 
     def _numbers(self, name: str) -> Array:

@@ -107,7 +107,7 @@ def planes_of(model: Model, *, intervals: bool = False) -> Planes:
     known = {**model.network.constants, **model.hashes}
     missing = [name for name in model.program.tensors if name not in known]
     if missing:
-        raise NoBounds(f"there is no tensor `{missing[0]}`")
+        raise NoBounds(f"no tensor `{missing[0]}`")
     hashes = {name: known[name] for name in model.program.tensors}
     return Planes(model.store, hashes, model.network.aliases, intervals=intervals)
 
@@ -222,7 +222,7 @@ def norms_of(record: Record, program: Program, planes: Planes, shapes: Shapes) -
         if norms is not None:
             found[step.node.name] = norms
         elif depth is not None:
-            raise NoRule(step.node, f"nothing bounds it after {depth} planes")
+            raise NoRule(step.node, f"it has no bounds after {depth} byte planes")
     return found
 
 
@@ -278,17 +278,17 @@ def _check(program: Program, planes: Planes, record: Record, reference: str) -> 
         raise NoBounds(f"its schedule does not help for the reference {reference}")
     for name in program.matrices:
         if "float" not in planes.dtype(name):
-            raise NoBounds(f"`{name}` holds {planes.dtype(name)}, which has no bounds")
+            raise NoBounds(f"`{name}` is {planes.dtype(name)}, which has no bounds")
     if REFERENCES[reference] is not STRICT:
         return
     for step in program.steps:
         norm = step.fold or step.node
         if op_of(norm).batch_statistics(norm):
-            why = "strict bounds know no batch normalisation"
+            why = "strict bounds know no batch normalization"
             raise NoBounds(f"`{norm.name}`: {why}")
     for name in planes.names:
         if planes.dtype(name) == "float64":
-            raise NoBounds(f"`{name}` holds float64, which strict evaluations do not")
+            raise NoBounds(f"`{name}` is float64, which --strict does not support")
 
 
 def _probe(

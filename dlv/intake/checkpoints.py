@@ -77,7 +77,7 @@ def import_checkpoints(repository: Repository, request: Request) -> Imported:
     _skip_examples(added, request)
     if not added.files:
         why = "; ".join(f"{path}: {reason}" for path, reason in added.skipped[:3]) or None
-        raise UsageError("there are no checkpoints in what was named", why=why)
+        raise UsageError("no checkpoints in what was named", why=why)
     request.total(sum(file.bytes for file in added.files))
     with repository.writing():
         store = MatrixStore.of(repository)
@@ -113,7 +113,7 @@ def _skip_examples(added: Added, request: Request) -> None:
     named = {os.path.abspath(request.here / path) for path in request.files}
     for file in list(added.files):
         if file.format == "npz" and detect.is_data_set(file.source):
-            why = "it holds examples of a data set, not weights"
+            why = "it is a data set, not weights"
             if file.source in named:
                 raise UsageError(f"{file.path} is not a checkpoint", why=why)
             added.files.remove(file)
@@ -140,7 +140,7 @@ def _store(
         return snapshots.store(opened, writer, request.progress), parameters
     except Conflict as error:
         if error.hint and error.hint.startswith("dlv add"):
-            error.hint = "put the step into the name, as in ckpt-100.pt, or leave one out"
+            error.hint = "name them by step, such as ckpt-100.pt"
         raise
     finally:
         for weights in opened:

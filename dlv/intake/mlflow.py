@@ -84,7 +84,7 @@ def import_mlflow(repository: Repository, request: Request) -> Imported:
 
 def _folder(path: Path) -> Path:
     if not path.is_dir():
-        raise NotFound(f"there is no folder {path}", hint="--artifacts names one with artifacts")
+        raise NotFound(f"no such directory: {path}", hint="--artifacts names one with artifacts")
     return path.absolute()
 
 
@@ -100,18 +100,20 @@ def open_store(path: Path) -> Store:
         meant = beside if beside.is_file() else path.parent
         known = meant is beside or is_store(meant)
         raise UsageError(
-            f"{path} is no MLflow store",
+            f"{path} is not a MLflow store",
             why="no folder in it is an experiment with a meta.yaml",
             hint=f"dlv import mlflow {meant}" if known else None,
         )
     if is_database(path):  # NotFound if there is nothing
         return DatabaseStore(path)
-    raise UsageError(f"{path} is no MLflow store", why="it is neither a folder nor SQLite")
+    raise UsageError(
+        f"{path} is not a MLflow store", why="it is neither a directory nor an SQLite database"
+    )
 
 
 def _check_free(repository: Repository, name: str) -> None:
     if versions.by_tag(repository.database, name) is not None:
-        raise Conflict(f"`{name}` is a tag already", hint="--name gives another name")
+        raise Conflict(f"`{name}` is already a tag", hint="--name gives another name")
 
 
 def _reason(error: DlvError) -> str:
@@ -167,7 +169,7 @@ class _Import:
         if same:
             self._add(run, version, self.repository.manifest(version.id), new=False)
         else:
-            why = f"it has gone on since it was imported as {version.label}"
+            why = f"it has continued since it was imported as {version.label}"
             why += f": dlv rm {version.label}, then import it again"
             self.done.skipped.append((run.id, why))
         return True
@@ -302,7 +304,7 @@ def _named(runs: Sequence[Run], wanted: str, store: Store) -> Run:
         matching = [run for run in runs if run.id.startswith(wanted)]
     if len(matching) > 1:
         raise UsageError(
-            f"`{wanted}` is more than one run", why=", ".join(run.id for run in matching[:4])
+            f"`{wanted}` matches several runs", why=", ".join(run.id for run in matching[:4])
         )
     if not matching:
         known = [run.name for run in runs] + [run.id for run in runs]
@@ -310,9 +312,7 @@ def _named(runs: Sequence[Run], wanted: str, store: Store) -> Run:
         # MLflow makes names of several words: one of them is as good as a mistyped name.
         parts = [name for name in known if wanted.lower() in name.lower()][:3]
         raise NotFound(
-            f"the store has no run `{wanted}`",
-            why=why,
-            did_you_mean=nearest(wanted, known) or parts,
+            f"no run `{wanted}` in the store", why=why, did_you_mean=nearest(wanted, known) or parts
         )
     return matching[0]
 

@@ -70,10 +70,12 @@ def import_tensorboard(repository: Repository, request: Request) -> Imported:
     name = request.name or _name(folder)
     check_name(name)
     if versions.by_tag(repository.database, name) is not None:
-        raise Conflict(f"`{name}` is a tag already", hint="--name gives another name")
+        raise Conflict(f"`{name}` is already a tag", hint="--name gives another name")
     found = ingest.find(folder)
     if not found:
-        raise UsageError(f"there are no event files in {folder}", why="their names hold `tfevents`")
+        raise UsageError(
+            f"no event files in {folder}", why="event files contain `tfevents` in their name"
+        )
     done = Imported()
     with CurveStore.open(repository.path / LIVE, repository.patience) as store:
         read = ingest.scan(store, folder, progress=request.progress)
@@ -87,7 +89,7 @@ def import_tensorboard(repository: Repository, request: Request) -> Imported:
             logs = EventLogs(store, experiment, runs=parts)
             rows = logs.series()
             if not rows:
-                done.skipped.append((run, "there is nothing in it"))
+                done.skipped.append((run, "it is empty"))
                 continue
             began = [start for part in parts if (start := starts.get(part)) is not None]
             works.append(_work(run, min(began, default=None), logs, rows))

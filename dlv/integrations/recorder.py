@@ -99,14 +99,14 @@ class Recorder:
             if self._failures >= MOST_FAILURES:
                 return
             self._failures += 1
-            with self.unharmed("keeping a snapshot"):
+            with self.unharmed("keeping a checkpoint"):
                 if self._begun():
                     save(self._run, step)
                     self._failures = 0
                     self._kept[step] = lasting
         if step in self._kept:
             self._kept[step] = self._kept[step] or lasting
-            with self.unharmed("dropping a snapshot"):
+            with self.unharmed("dropping a checkpoint"):
                 outdone = [s for s, stays in self._kept.items() if best and not stays and s != step]
                 for other in outdone:
                     del self._kept[other]
@@ -135,14 +135,14 @@ class Recorder:
                     self._repo.close()
             self.version = run.version
             if run.version is not None and stopped is not None:
-                said = "dlv: training was stopped %s; what it had come to is committed as %s"
+                said = "dlv: training was stopped %s; the last state is committed as %s"
                 log.warning(said, stopped, run.version)
             elif run.version is not None:
                 log.info("dlv: committed %s", run.version)
             elif notes := getattr(error, "__notes__", []):  # that is how a `Run` says why
                 self._warn("committing the run", str(notes[-1]), again=True)
             elif stopped is not None:
-                said = "dlv: training was stopped %s; no weights were kept, so there is no version"
+                said = "dlv: training was stopped %s without weights; no version was committed"
                 log.warning(said, stopped)
 
     def begin_again(self) -> None:
@@ -187,7 +187,7 @@ class Recorder:
     def _at_exit(self) -> None:
         """The program ends, perhaps by an exception, and nobody has said that the run is over."""
         kind = getattr(sys, "last_type", None)
-        with self.unharmed("keeping a snapshot"):
+        with self.unharmed("keeping a checkpoint"):
             self.before_end()
         early = None if self.open_end else "before its end"
         self.finish(stopped=early if kind is None else f"by {kind.__name__}")
@@ -203,7 +203,7 @@ class Recorder:
                 numbers[name] = float(value.detach() if hasattr(value, "detach") else value)
             except Exception as error:
                 kind = type(value).__name__
-                self._warn(f"recording `{name}`", f"{kind} is no number ({error})"[:MOST_TEXT])
+                self._warn(f"recording `{name}`", f"{kind} is not a number ({error})"[:MOST_TEXT])
         return numbers
 
     def _is_better(self, numbers: Mapping[str, float]) -> bool:

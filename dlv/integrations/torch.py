@@ -106,7 +106,7 @@ def saving(model: Any, example: Any = None) -> Any:
     def save(run: Any, step: int) -> None:
         inner = unwrapped(model)
         if is_sharded(inner):
-            raise ValueError("the weights are spread over processes; metrics alone are recorded")
+            raise ValueError("weights are sharded over processes; recording only metrics")
         if example is not None:
             run.log_model(inner, example, step)
             return

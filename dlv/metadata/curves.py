@@ -27,7 +27,7 @@ def open_curves(path: Path, *, wal: bool = True, patience: Patience | None = Non
             path.with_name(path.name + end).unlink(missing_ok=True)
         except OSError as error:
             raise StorageError(
-                f"the curves in {path} cannot be read, nor made again",
+                f"the curves in {path} cannot be read or rebuilt",
                 why=error.strerror,
                 hint="run the command once as a user who may write there",
             ) from error
@@ -60,7 +60,7 @@ class CurveDatabase(Database):
                     self.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             found = SCHEMA_VERSION
         if found != SCHEMA_VERSION or not self.as_made():
-            raise Damaged(f"{self.path} does not hold curves as this dlv keeps them")
+            raise Damaged(f"{self.path} does not have the curves of this dlv version")
 
     def foreign(self) -> list[str]:
         return schemas.foreign(self, "curves.sql")
@@ -74,7 +74,7 @@ class CurveDatabase(Database):
     def _translated(self, error: sqlite3.Error | UnicodeDecodeError) -> BaseException:
         found = super()._translated(error)
         if isinstance(found, Damaged):
-            found.message = f"{self.path} is damaged"
+            found.message = f"{self.path} is corrupt"
             found.hint = "remove it and repeat the command: it is made again"
         elif isinstance(found, StorageError):
             found.message = f"cannot use the curves in {self.path}"

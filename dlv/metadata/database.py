@@ -289,7 +289,7 @@ class Database:
 
     @property
     def _busy(self) -> str:
-        return "the catalogue is busy"
+        return "the database is busy"
 
     def _translated(self, error: sqlite3.Error | UnicodeDecodeError) -> BaseException:
         if raised := self._calls.raised(error):
@@ -328,13 +328,13 @@ class Database:
         found = self.value("PRAGMA user_version")
         if not found and not create:
             raise Damaged(
-                f"the catalogue {self.path} is empty",
+                f"the database {self.path} is empty",
                 why="manifests and packs may still be there",
                 hint="dlv fsck --rebuild",
             )
         if not 0 <= found < SCHEMA_VERSION + 1000:
             raise Damaged(
-                f"the catalogue {self.path} is damaged",
+                f"the database {self.path} is corrupt",
                 why=f"{found} cannot be the number of its schema",
                 hint="dlv fsck --rebuild",
             )
@@ -362,7 +362,7 @@ class Database:
     def _refuse(self, foreign: Sequence[str]) -> None:
         if foreign:
             raise Damaged(
-                f"the catalogue {self.path} is not as dlv made it",
+                f"the database {self.path} is not as dlv made it",
                 why=f"this in its schema is foreign: {', '.join(foreign[:5])}",
                 hint="dlv fsck --rebuild makes it again from manifests and packs",
             )
@@ -371,12 +371,12 @@ class Database:
         why = f"its schema is number {schema}, this dlv reads {SCHEMA_VERSION}"
         if self.read_only:
             return StorageError(
-                f"the catalogue {self.path} is that of an older dlv, and may not be written",
+                f"the database {self.path} is that of an older dlv, and may not be written",
                 why=why,
-                hint="run dlv status once where it may be written, or in a copy of the folder",
+                hint="run dlv status once where the folder is writable, or in a copy",
             )
         return Damaged(
-            f"the catalogue {self.path} is that of an older dlv", why=why, hint="dlv fsck --rebuild"
+            f"the database {self.path} is that of an older dlv", why=why, hint="dlv fsck --rebuild"
         )
 
     def _newer(self, schema: int) -> NewerFormat:
@@ -384,7 +384,7 @@ class Database:
         newer = writer > schemas.number_of()
         wanted = f"'dlv>={schemas.version_of(writer)}'" if newer else "dlv"
         return NewerFormat(
-            f"the catalogue {self.path} was written by a newer dlv",
+            f"the database {self.path} was written by a newer dlv",
             why=f"its schema is number {schema}, this dlv knows {SCHEMA_VERSION}",
             hint=f"pip install --upgrade {wanted}",
         )
@@ -555,16 +555,16 @@ def translate(error: sqlite3.Error, path: Path) -> Exception:
     name = _name(error)
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return Conflict(
-            "the catalogue is busy",
-            why=f"another dlv has written to {path} meanwhile",
+            "the database is busy",
+            why=f"another dlv has written to {path} in the meantime",
             hint="repeat the command",
         )
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return _damaged(path, error)
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN")):
         found = None if os.access(path, os.R_OK) or not path.exists() else denied(path)
-        why, hint = found or (str(error), "check free space and permissions; nothing was changed")
-        return StorageError(f"cannot use the catalogue {path}", why=why, hint=hint)
+        why, hint = found or (str(error), "check free space and permissions; nothing changed")
+        return StorageError(f"cannot use the database {path}", why=why, hint=hint)
     if any(sign in str(error) for sign in _DAMAGE):
         return _damaged(path, error)
     return error
@@ -584,7 +584,7 @@ def _unread(path: Path) -> StorageError | None:
         return None
     except OSError as error:
         return StorageError(
-            f"cannot read the catalogue {path}", why=error.strerror, hint="check the disk"
+            f"cannot read the database {path}", why=error.strerror, hint="check the disk"
         )
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as again:
@@ -594,11 +594,11 @@ def _unread(path: Path) -> StorageError | None:
     if not whole:
         return None
     return StorageError(
-        f"cannot read the catalogue {path}",
-        why="a part of it was not read as it stands there",
+        f"cannot read the database {path}",
+        why="part of it could not be read",
         hint="repeat the command, and check the disk if it happens again",
     )
 
 
 def _damaged(path: Path, error: Exception) -> Damaged:
-    return Damaged(f"the catalogue {path} is damaged", why=str(error), hint="dlv fsck --rebuild")
+    return Damaged(f"the database {path} is corrupt", why=str(error), hint="dlv fsck --rebuild")

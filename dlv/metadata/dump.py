@@ -103,7 +103,7 @@ def integrity(db: Database) -> list[str]:
         code = _CODE.search(problem)
         if code is not None and int(code[1]) & 0xFF == _SQLITE_IOERR:
             raise StorageError(
-                f"cannot read the catalogue {db.path}", why=problem, hint="check the disk"
+                f"cannot read the database {db.path}", why=problem, hint="check the disk"
             )
     if not db.as_made():
         problems.append("its tables are not those of this version of dlv")

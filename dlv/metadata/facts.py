@@ -151,7 +151,7 @@ def settle(db: Database, fact: Fact) -> None:
 
 
 def settle_version(db: Database, digest: str) -> None:
-    """live, removed or undone; and which of its snapshots are removed."""
+    """Set the model, the state (live, removed or undone) and the removed snapshots."""
     row = db.row("SELECT id, number FROM version WHERE hash = ?", (digest,))
     if row is None:
         return
@@ -159,7 +159,10 @@ def settle_version(db: Database, digest: str) -> None:
     removal = newest(db, "removal", digest)
     steps = removal[1]["steps"] if removal else []
     numbered = db.value("SELECT 1 FROM fact WHERE kind = 'number' AND subject = ?", (digest,))
-    if numbered and newest(db, "number", digest) is None:
+    standing = newest(db, "number", digest)
+    if standing is not None and number is not None:
+        db.execute("UPDATE version SET name = ? WHERE id = ?", (standing[1]["name"], version_id))
+    if numbered and standing is None:
         state = "undone"
     elif removal and steps is None:
         state = "removed"
@@ -271,6 +274,11 @@ class StagedFile:
             self.source: (self.bytes, self.mtime_ns),
             **{path: (size, time) for path, (size, time) in beside.items()},
         }
+
+    @property
+    def shown_role(self) -> str:
+        """The role in the words of users; rows of the database say snapshot."""
+        return "checkpoint" if self.role == "snapshot" else self.role
 
 
 _COLUMNS = "path, source, role, format, step, bytes, mtime_ns, hash, options"

@@ -67,7 +67,7 @@ class Trials:
             raise Damaged(
                 f"the ledger of trials {self.path} is not as dlv made it",
                 why=f"this in its schema is foreign: {', '.join(foreign[:5])}",
-                hint="dlv fsck --repair sets it aside, and trials begin anew",
+                hint="dlv fsck --repair sets it aside, and trials begin again",
             )
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
@@ -361,13 +361,13 @@ def _translated(error: sqlite3.Error | UnicodeDecodeError, path: Path) -> Except
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return Conflict(
             "the ledger of trials is busy",
-            why=f"another process has written to {path} meanwhile",
+            why=f"another process has written to {path} in the meantime",
             hint="repeat the command",
         )
     unread = isinstance(error, UnicodeDecodeError) or any(sign in str(error) for sign in _DAMAGE)
     if unread or name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return Damaged(
-            f"the ledger of trials {path} is damaged",
+            f"the ledger of trials {path} is corrupt",
             why=str(error),
             hint="dlv fsck --repair sets it aside; committed versions are not in it",
         )

@@ -76,8 +76,12 @@ def insert(
     number: int | None,
     net_id: int | None,
     summaries: Sequence[Summary],
+    name: str | None = None,
 ) -> int:
-    """All rows of one version; commit and rebuild both come through here."""
+    """Insert all rows of one version; commit and rebuild both come through here.
+
+    `name` is the model's current name if it was renamed since the commit.
+    """
     git = manifest.environment.get("git") or {}
     dirty = git.get("dirty") if isinstance(git, dict) else None
     moment = datetime.datetime.fromisoformat(manifest.created) - _EPOCH
@@ -86,7 +90,7 @@ def insert(
         "INSERT INTO version(hash, name, number, net_id, tensors_id, creation_time, author,"
         " message, framework, dirty, scheme) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
         (
-            *(manifest.id, manifest.name, number, net_id, _tensor_list(db, manifest)),
+            *(manifest.id, name or manifest.name, number, net_id, _tensor_list(db, manifest)),
             *(created, manifest.author, manifest.message),
             *(manifest.framework, None if not isinstance(dirty, bool) else int(dirty)),
             manifest.lossy,

@@ -24,7 +24,7 @@ class Kind(enum.Enum):
     INT = "a whole number"
     FLOAT = "a number"
     BOOL = "true or false"
-    TEXT = "a text"
+    TEXT = "a string"
     DTYPE = "a dtype"
     INTS = "a list of whole numbers"
     AXES = "an axis or a list of axes"
@@ -77,7 +77,7 @@ def _per_axis(kind: Kind, name: str, value: Any, axes: int | None) -> Any:
     if whole(value):
         if axes is None:
             raise FieldError(
-                f"{name!r} is one number and the number of axes is not known",
+                f"{name!r} is one number and the number of axes is unknown",
                 hint=f"write a list with one entry for each axis: [{value}, {value}]",
             )
         entries: list[Any] = [value] * axes
@@ -87,7 +87,7 @@ def _per_axis(kind: Kind, name: str, value: Any, axes: int | None) -> Any:
         raise FieldError(f"{name!r} is {shown(value)}", why=f"it takes {kind.value}")
     if (axes is not None and len(entries) != axes) or not 0 < len(entries) <= MAX_RANK:
         raise FieldError(
-            f"{name!r} has {len(entries)} entries", why=f"there are {axes or 'at least 1'} axes"
+            f"{name!r} has {len(entries)} entries", why=f"it has {axes or 'at least 1'} axes"
         )
     for position, entry in enumerate(entries):
         if kind is Kind.PAIRS:
@@ -115,7 +115,7 @@ def dtype(value: Any, name: str) -> str:
     if isinstance(value, str) and (value in DTYPES or value.startswith("raw:")):
         return value
     raise FieldError(
-        f"{name!r} is {shown(value)}, which is no dtype",
+        f"{name!r} is {shown(value)}, which is not a dtype",
         did_you_mean=nearest(value, DTYPES) if isinstance(value, str) else (),
     )
 
@@ -123,7 +123,7 @@ def dtype(value: Any, name: str) -> str:
 def label(value: Any, field: str) -> str:
     """A name: text that is not empty and can be written as UTF-8."""
     if not isinstance(value, str) or not value:
-        raise FieldError(f"{field} is {shown(value)}", why="it takes a text that is not empty")
+        raise FieldError(f"{field} is {shown(value)}", why="it takes a string that is not empty")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -134,7 +134,7 @@ def label(value: Any, field: str) -> str:
 def labels(value: Any, field: str) -> dict[str, str]:
     """An object from names to names."""
     if not isinstance(value, dict):
-        raise FieldError(f"{field} is {shown(value)}", why="it takes an object of texts")
+        raise FieldError(f"{field} is {shown(value)}", why="it takes an object of strings")
     return {label(key, f"a key of {field}"): label(item, field) for key, item in value.items()}
 
 

@@ -103,7 +103,7 @@ def sizes_of(network: Network, inputs: Mapping[str, Array]) -> dict[str, int]:
             )
     missing = [item.name for item in network.inputs if item.name not in inputs]
     if missing and len(missing) == len(network.inputs):
-        raise UsageError(f"nothing is given for the input `{missing[0]}`")
+        raise UsageError(f"missing input `{missing[0]}`")
     return sizes
 
 

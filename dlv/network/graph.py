@@ -73,7 +73,7 @@ class Network:
             return self._by_name[name]
         except KeyError:
             raise NotFound(
-                f"no node is called {name!r}", did_you_mean=nearest(name, self._by_name)
+                f"no layer is called {name!r}", did_you_mean=nearest(name, self._by_name)
             ) from None
 
     def __contains__(self, name: object) -> bool:
@@ -119,7 +119,7 @@ class Network:
         if rest:
             raise UsageError(
                 "the network has a cycle",
-                why="these nodes wait for each other: "
+                why="these layers wait for each other: "
                 + ", ".join(node.name for node in self.cyclic[:5])
                 + (", …" if len(self.cyclic) > 5 else ""),
             )
@@ -264,13 +264,15 @@ class Network:
     def from_canonical(data: Any) -> Network:
         """Read the stored form: every key there, everything checked."""
         if isinstance(data, dict) and data.get("dlv_network", FORMAT) != FORMAT:
-            raise NewerFormat(f"network format {data['dlv_network']!r} is not known to this dlv")
+            raise NewerFormat(
+                f"network format {data['dlv_network']!r} is unknown to this dlv version"
+            )
         try:
             _keys(data, _NETWORK_KEYS, "network")
             constants = labels(data["constants"], "constants")
             for name, value in constants.items():
                 if not HASH.match(value):
-                    raise FieldError(f"constant {name!r} has no matrix hash")
+                    raise FieldError(f"constant {name!r} has no tensor hash")
             return Network(
                 inputs=tuple(_read_input(item) for item in _list(data["inputs"], "inputs")),
                 nodes=tuple(_read_node(item) for item in _list(data["nodes"], "nodes")),
@@ -280,7 +282,7 @@ class Network:
             )
         except FieldError as error:
             raise Damaged(
-                f"the stored network is damaged: {error.message}", why=error.why
+                f"the stored network is corrupt: {error.message}", why=error.why
             ) from error
 
 
@@ -312,7 +314,7 @@ def _keys(data: Any, wanted: set[str], label: str) -> None:
         raise FieldError(f"{label} is not an object")
     extra = sorted(data.keys() - wanted)
     if extra:
-        raise NewerFormat(f"the key {extra[0]!r} of a {label} is not known to this dlv")
+        raise NewerFormat(f"the key {extra[0]!r} of a {label} is unknown to this dlv version")
     missing = sorted(wanted - data.keys())
     if missing:
         raise FieldError(f"a {label} has no {missing[0]!r}")
@@ -341,36 +343,36 @@ def _read_input(data: Any) -> Input:
 
 def _read_node(data: Any) -> Node:
     _keys(data, _NODE_KEYS, "node")
-    name, op, variant = label(data["name"], "the name of a node"), data["op"], data["variant"]
+    name, op, variant = label(data["name"], "the name of a layer"), data["op"], data["variant"]
     if not isinstance(op, str) or op not in OPS:
-        raise NewerFormat(f"node {name!r}: the operation {op!r} is not known to this dlv")
+        raise NewerFormat(f"layer {name!r}: the operation {op!r} is unknown to this dlv version")
     if (variant not in OPS[op].variants) if OPS[op].variants else variant is not None:
-        raise NewerFormat(f"node {name!r}: {op} {variant!r} is not known to this dlv")
+        raise NewerFormat(f"layer {name!r}: {op} {variant!r} is unknown to this dlv version")
     given = data["attrs"]
     if not isinstance(given, dict):
-        raise FieldError(f"the attrs of node {name!r} are not an object")
+        raise FieldError(f"the attrs of layer {name!r} are not an object")
     kind, kinds = given.get("kind"), OPS[op].kinds
     if kinds and not (isinstance(kind, str) and kind in kinds):
-        raise NewerFormat(f"node {name!r}: {op} {kind!r} is not known to this dlv")
-    _keys(given, set(attributes(op, variant, given)), f"{op} node")
-    params = labels(data["params"], f"the params of node {name!r}")
+        raise NewerFormat(f"layer {name!r}: {op} {kind!r} is unknown to this dlv version")
+    _keys(given, set(attributes(op, variant, given)), f"{op} layer")
+    params = labels(data["params"], f"the params of layer {name!r}")
     source = data["source"]
     if source is not None:
         if not isinstance(source, dict):
-            raise FieldError(f"the source of node {name!r} is not an object")
+            raise FieldError(f"the source of layer {name!r} is not an object")
         try:
             dumps(source)
         except (ValueError, UnicodeEncodeError) as error:
-            raise FieldError(f"the source of node {name!r}", why=str(error)) from error
+            raise FieldError(f"the source of layer {name!r}", why=str(error)) from error
     recorded = data["out_shape"]
     if recorded is not None and not OPS[op].raw:
-        raise FieldError(f"node {name!r} has an out_shape and is no OP")
+        raise FieldError(f"layer {name!r} has an out_shape and is not an OP")
     return Node(
         name=name,
         op=op,
         variant=variant,
         attrs=complete(op, variant, given, params=params),
-        inputs=_ports(data["inputs"], f"the inputs of node {name!r}"),
+        inputs=_ports(data["inputs"], f"the inputs of layer {name!r}"),
         params=params,
         source=source,
         out_shape=None if recorded is None else shape(recorded, "out_shape"),

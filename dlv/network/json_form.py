@@ -27,10 +27,10 @@ def read(data: Any) -> tuple[Network, list[str]]:
     if not isinstance(data, dict):
         raise UsageError("a network is a JSON object", hint='it begins {"dlv_network": 1, ..')
     if "dlv_network" not in data:
-        raise UsageError("this is no network: the key 'dlv_network' is missing")
+        raise UsageError("this is not a network: the key 'dlv_network' is missing")
     if data["dlv_network"] != FORMAT or not whole(data["dlv_network"]):
         raise NewerFormat(
-            f"network format {shown(data['dlv_network'])} is not known to this dlv",
+            f"network format {shown(data['dlv_network'])} is unknown to this dlv version",
             why=f"it reads format {FORMAT}",
         )
     warnings: list[str] = []
@@ -38,7 +38,7 @@ def read(data: Any) -> tuple[Network, list[str]]:
     with_constants = _labels(data, "constants", "the network")
     for name, value in with_constants.items():
         if not HASH.match(value):
-            raise UsageError(f"constant {name!r} is {shown(value)}, not a matrix hash")
+            raise UsageError(f"constant {name!r} is {shown(value)}, not a tensor hash")
     inputs = tuple(_input(item, place) for place, item in enumerate(_list(data, "inputs", "")))
     items = _list(data, "nodes", "")
     names = [_name(item, f"node {place}") for place, item in enumerate(items)]
@@ -100,7 +100,7 @@ def _port(item: Any, known: set[str], where: str) -> Port:
     elif isinstance(item, list) and len(item) == 2 and whole(item[1]) and item[1] >= 0:
         return label(item[0], where), item[1]
     raise UsageError(
-        f"{where}: {shown(item)} is no reference", hint='write "name", "name:1" or ["name", 1]'
+        f"{where}: {shown(item)} is not a reference", hint='write "name", "name:1" or ["name", 1]'
     )
 
 
@@ -179,7 +179,7 @@ def _node(
     if op not in OPS:
         close = nearest(op, OPS)
         meant = f" (did you mean {close[0]}?)" if close else ""
-        warnings.append(f"{where}: {op!r} is not in the vocabulary{meant}, kept as OP raw")
+        warnings.append(f"{where}: {op!r} is not in the vocabulary{meant}; stored as OP raw")
         full = op if variant is None else f"{op}{{{variant}}}"
         source = source or {"dialect": "json", "op": full, "args": [], "kwargs": given}
         op, variant, given = RAW, "raw", {}

@@ -156,7 +156,7 @@ def template(op: str, /, *words: str, also: Sequence[str] = (), **attrs: Any) ->
     if op not in known:
         close = [name for name in known if name == op.upper()] or nearest(op, known)
         raise UsageError(
-            f"there is no operation {op!r}", why="known are " + ", ".join(known), did_you_mean=close
+            f"no operation {op!r}", why="known are " + ", ".join(known), did_you_mean=close
         )
     left = list(words)
     variant = None
@@ -189,7 +189,7 @@ def template(op: str, /, *words: str, also: Sequence[str] = (), **attrs: Any) ->
 
 def parse(text: str) -> tuple[Template, ...]:
     """One template, or several in brackets: `[CONV("a", out=8, kernel=3), RELU()]`."""
-    problem = f"`{text[:80]}` is no template"
+    problem = f"`{text[:80]}` is not a template"
     hint = 'write RELU("relu9"), POOL("MAX", kernel=2, stride=2) or [CONV(..), RELU()]'
     if len(text) > LONGEST:
         raise UsageError(problem, why=f"it is longer than {LONGEST} characters")
@@ -239,7 +239,7 @@ def _value(tree: ast.expr, problem: str, hint: str) -> Any:
     try:
         return ast.literal_eval(tree)
     except (ValueError, TypeError, MemoryError, RecursionError) as error:
-        raise UsageError(problem, why="only numbers, texts and lists", hint=hint) from error
+        raise UsageError(problem, why="only numbers, strings and lists", hint=hint) from error
 
 
 @dataclass(frozen=True)

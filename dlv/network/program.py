@@ -40,7 +40,7 @@ def refuse_effects(network: Network, needed: Collection[str] | None = None) -> N
     node = draws(network, needed)
     if node is not None:
         raise UsageError(
-            f"the network draws random numbers, in the node {node.name!r}",
+            f"the network draws random numbers, in the layer {node.name!r}",
             why="each run would give another answer",
             hint="let forward draw them in training only, or hand them in as an input",
         )
@@ -58,8 +58,8 @@ def refuse_writes(network: Network) -> None:
     """Raise where a part of the network would leave out writes that it depends on."""
     for node in writes(network):
         raise UsageError(
-            f"the network has the node {node.name!r}, which changes a tensor in place",
-            why=f"aten.{_base(node)} stands as it was imported, and others read what it changes",
+            f"the network has the layer {node.name!r}, which changes a tensor in place",
+            why=f"aten.{_base(node)} is stored as imported, and others read what it changes",
             hint="import the network again: dlv add --network FILE.py:FACTORY",
         )
 
@@ -299,10 +299,10 @@ def _check_producers(network: Network, steps: Sequence[Step], wanted: Iterable[P
     for step in steps:
         for name, _ in step.inputs:
             if name not in known:
-                raise NotRunnable(step.node, f"its input {name!r} is produced by nothing")
+                raise NotRunnable(step.node, f"its input {name!r} is not produced by anything")
     for name, _ in wanted:
         if name not in known:
-            raise UsageError(f"the output {name!r} is produced by nothing")
+            raise UsageError(f"the output {name!r} is not produced by anything")
 
 
 def _with_last(steps: Sequence[Step], kept: set[str]) -> list[Step]:

@@ -181,7 +181,7 @@ def selector(text: str) -> Selector:
             if not pieces or isinstance(pieces[-1], Fixed) or len(pieces) - 1 in captures.values():
                 pieces.append(Wildcard(True))
             if number in captures:
-                raise SelectorFault(f"(${number}) stands twice", text, at)
+                raise SelectorFault(f"(${number}) is used twice", text, at)
             captures[number] = len(pieces) - 1
             at = end
         elif sign in ")]":
@@ -207,7 +207,7 @@ def filled(text: str, captures: Mapping[int, str]) -> str:
                 f"nothing was captured as ${number}",
                 text,
                 found.start(),
-                hint=f"write (${number}) behind a wildcard",
+                hint=f"write (${number}) after a wildcard",
             )
         return captures[number]
 
@@ -244,7 +244,7 @@ def _choice(text: str, at: int) -> tuple[Choice, int]:
         elif first:
             items.append(Fixed(first))
         else:
-            raise SelectorFault("nothing stands between the brackets", text, begin)
+            raise SelectorFault("the brackets are empty", text, begin)
         if text.startswith("]", at):
             return Choice(tuple(items), negated), at + 1
         at += 1
@@ -266,7 +266,7 @@ def _range(text: str, at: int, first: str, last: str) -> Range:
     letters = all(len(end) == 1 and end.isalpha() for end in (first, last))
     if not numbers and not letters:
         raise SelectorFault(
-            f"{first}-{last} is no range",
+            f"{first}-{last} is not a range",
             text,
             at,
             hint="ranges are of numbers or of letters; write \\- for -",
@@ -323,7 +323,7 @@ def _over_time(pattern: re.Pattern[str], text: str) -> UsageError:
     return UsageError(
         "the regular expression takes too long",
         why=f're"{pattern.pattern}" was broken off at a name of {len(text)} characters',
-        hint="repeat nothing in which something repeats, as (a+)+ does: a+",
+        hint="do not nest repeats: write a+ instead of (a+)+",
     )
 
 

@@ -34,7 +34,7 @@ class Problem:
         where = self.node or "network"
         if self.alias and self.alias != self.node:
             where += f" ({self.alias})"
-        detail = f": {self.seen}, wanted {self.wanted}" if self.seen and self.wanted else ""
+        detail = f": {self.seen}, expected {self.wanted}" if self.seen and self.wanted else ""
         return f"{where}: {self.message}{detail}"
 
 
@@ -148,14 +148,14 @@ class _Check:
         for name, port in network.outputs:
             self._reference("output", None, name, port, ports)
         for node in network.cyclic:
-            self.add("cycle", node.name, "the node is on a cycle, or between two")
+            self.add("cycle", node.name, "the layer is on a cycle, or between two")
 
     def _reference(
         self, rule: str, reader: str | None, name: str, port: int, ports: dict[str, int | None]
     ) -> None:
         if name not in ports:
             what = "input" if reader else "output"
-            self.add(rule, reader, f"the {what} {name!r} is produced by nothing")
+            self.add(rule, reader, f"the {what} {name!r} is not produced by anything")
             return
         count = ports[name]
         if count is not None and not 0 <= port < count:
@@ -176,7 +176,7 @@ class _Check:
         )
         for node in self.network.nodes:
             if node.name not in alive:
-                self.add("dead", node.name, "no output needs this node", severity="warning")
+                self.add("dead", node.name, "no output needs this layer", severity="warning")
 
     def shapes(self) -> None:
         for name, error in self.mismatches.items():
@@ -188,11 +188,9 @@ class _Check:
             if any(shape is None for shape in input_shapes(node, self.node_shapes)):
                 behind += 1
             elif node.name not in self.mismatches and self.sound(node):
-                self.add(
-                    "unchecked", node.name, "its output shape is not known", severity="warning"
-                )
+                self.add("unchecked", node.name, "its output shape is unknown", severity="warning")
         if behind:
-            message = f"{behind} nodes behind unknown shapes were not checked"
+            message = f"{behind} layers after unknown shapes were not checked"
             self.add("unchecked", None, message, severity="warning")
 
     def parameters(self) -> None:
@@ -257,7 +255,7 @@ class _Check:
             self.add(
                 "tensor-dtype",
                 node.name,
-                f"the tensor {name!r} of {slot!r} holds no fractions",
+                f"the tensor {name!r} of {slot!r} has no fractions",
                 seen=dtype,
                 wanted="a floating dtype",
             )
@@ -281,5 +279,5 @@ class _Check:
         used |= {name for name, kept in network.aliases.items() if kept in used}
         for name in self.tensors or ():
             if name not in used:
-                message = f"no node uses the tensor {name!r}"
+                message = f"no layer uses the tensor {name!r}"
                 self.add("extra", None, message, seen=name, severity="warning")

@@ -96,7 +96,7 @@ def complete(
         # `size` of an adaptive pool takes the place of the window.
         if attribute.unless and attrs.get(attribute.unless) is not None:
             if attrs.get(name) is not None:
-                raise FieldError(f"{name!r} and {attribute.unless!r} exclude each other")
+                raise FieldError(f"{name!r} and {attribute.unless!r} cannot be combined")
             value = None
         elif value is Default.REQUIRED:
             raise FieldError(f"{op} needs the attribute {name!r}")

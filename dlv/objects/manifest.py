@@ -196,7 +196,7 @@ def _check_unique(place: Place, noun: str, names: Sequence[object]) -> None:
 def _check_snapshot(place: Place, snapshot: Snapshot, tensors: int) -> None:
     for key, hashes in (("hashes", snapshot.hashes), ("sources", snapshot.sources)):
         if hashes is not None and len(hashes) != tensors:
-            raise place.damaged(f"`{key}` does not name one matrix per tensor")
+            raise place.damaged(f"`{key}` does not name one hash per tensor")
     for index, container in enumerate(snapshot.containers):
         if not all(tensor < tensors for tensor in container.tensors):
             inner = place.inner(f"containers[{index}]")

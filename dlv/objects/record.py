@@ -67,7 +67,7 @@ class Place:
     def newer(self, thing: str) -> NewerFormat:
         """The error about something whose meaning is not known here."""
         return NewerFormat(
-            f"{self.what} has {thing}, which this dlv does not know",
+            f"{self.what} has {thing}, which this dlv version does not support",
             why=f"it was written by {self.writer or 'a newer dlv'}",
             hint="pip install --upgrade dlv",
         )
@@ -100,7 +100,7 @@ def check_format(value: Any, wanted: str, noun: str) -> None:
     if value["format"] != wanted:
         raise NewerFormat(
             f"{noun} has the format `{value['format']}`",
-            why=f"this dlv reads `{wanted}`; it was written by {value.get('writer', 'another')}",
+            why=f"expected `{wanted}`; it was written by {value.get('writer', 'another')}",
             hint="pip install --upgrade dlv",
         )
 

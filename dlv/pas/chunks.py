@@ -80,19 +80,17 @@ def read_stored(descriptor: int, size: int, row: Stored, pack: str) -> bytes:
     """The bytes of a chunk as they lie in the pack, checksum verified."""
     label = f"{pack}, {row.kind} at {row.offset}"
     if row.offset < len(MAGIC) or row.length < 0 or row.offset + row.length > size:
-        raise Damaged(f"{label} lies outside the file", why=f"it has {size} bytes")
+        raise Damaged(f"{label} is outside the file", why=f"it has {size} bytes")
     stored = read_exactly(descriptor, row.length, row.offset, label)
     if hash_bytes(stored) != row.blake3:
-        raise Damaged(
-            f"{label} is damaged", why="the checksum of its bytes does not match", hint="dlv fsck"
-        )
+        raise Damaged(f"{label} is corrupt", why="checksum mismatch", hint="dlv fsck")
     return stored
 
 
 def read_chunk(descriptor: int, size: int, row: Stored, pack: str) -> Raw:
     """The decoded bytes of a chunk; one of an unknown kind or codec is refused by name."""
     if row.kind not in MATRIX_KINDS + OBJECT_KINDS:
-        raise NewerFormat(f"{pack} holds a chunk of the unknown kind {row.kind!r}")
+        raise NewerFormat(f"{pack} contains a chunk of the unknown kind {row.kind!r}")
     codec = codec_of(row.codec)
     stored = read_stored(descriptor, size, row, pack)
     try:
@@ -113,7 +111,7 @@ def read_exactly(descriptor: int, length: int, offset: int, label: str) -> bytes
         except OSError as error:
             raise StorageError(f"cannot read {label}", why=error.strerror) from error
         if not part:
-            raise Damaged(f"{label} ends too early", why=f"{done} of {length} bytes")
+            raise Damaged(f"{label} is truncated", why=f"{done} of {length} bytes")
         parts.append(part)
         done += len(part)
     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -126,7 +124,7 @@ def in_order(pieces: Sequence[Piece], expected: int | None, label: str) -> list[
         raise Damaged(f"{label} is not stored whole", hint="dlv fsck")
     for piece in pieces:
         if piece.at < 0 or piece.count < 0 or piece.at + piece.count > piece.raw:
-            raise Damaged(f"{label} lies outside its chunk", hint="dlv fsck")
+            raise Damaged(f"{label} is outside its chunk", hint="dlv fsck")
         if piece.raw > (piece.length + _OVERHEAD) * MAX_RATIO:
             raise Damaged(f"{label} is longer than its chunk can hold", hint="dlv fsck")
     return sorted(pieces, key=lambda piece: (piece.start, piece.count))
@@ -135,7 +133,7 @@ def in_order(pieces: Sequence[Piece], expected: int | None, label: str) -> list[
 def piece_of(piece: Piece, decoded: Raw, label: str) -> Raw:
     """The bytes of a piece, cut out of its decoded chunk."""
     if piece.at < 0 or piece.at + piece.count > len(decoded):
-        raise Damaged(f"{label} lies outside its chunk", hint="dlv fsck")
+        raise Damaged(f"{label} is outside its chunk", hint="dlv fsck")
     if piece.at == 0 and piece.count == len(decoded):
         return decoded
     return memoryview(decoded)[piece.at : piece.at + piece.count]

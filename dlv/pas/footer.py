@@ -188,7 +188,7 @@ def parse(data: bytes, end: int, pack: str) -> Footer:
         for index, row in enumerate(top.list("encodings"))
     )
     if len({encoding.matrix for encoding in encodings}) != len(encodings):
-        raise top.bad("it lists a matrix twice")
+        raise top.bad("it lists a tensor twice")
     chunks = []
     offset = 8
     for index, row in enumerate(top.list("chunks")):

@@ -202,9 +202,9 @@ def _mixed(links: Sequence[Link], known: Link | None) -> str | None:
     """Why bounds do not pass along the chain, if they do not."""
     for link, base in itertools.pairwise([*links, *([known] if known is not None else [])]):
         if base is not known and not _alike(link.layout, base.layout):
-            return f"matrix {link.matrix} has another layout than its base"
+            return f"tensor {link.matrix} has another layout than its base"
     if links[-1].delta is None and links[-1].layout.layout_id not in ("ieee", "fixed", "halved"):
-        return f"the planes of the layout {links[-1].layout.layout_id!r} are no bounds"
+        return f"the planes of the layout {links[-1].layout.layout_id!r} are not bounds"
     return None
 
 
@@ -286,7 +286,7 @@ class _Words:
             return self._difference(link, decoder, span, first, digits, unread)
         if link.delta is not None:
             if ((self._low[span] ^ self._high[span]) & ~unread).any():
-                return f"the first planes of the base of matrix {link.matrix} are not certain"
+                return f"the first planes of the base of tensor {link.matrix} are not certain"
             digits ^= unordered(self._low[span], form) & ~unread
         low = ordered(digits, form) & ~unread
         self._low[span] = low
@@ -314,11 +314,11 @@ class _Words:
         below = (unread // form.words.type(255)) * form.words.type(128)
         width = high - low
         if (width > ~unread).any():
-            return f"the difference of matrix {link.matrix} may be anything"
+            return f"the difference of tensor {link.matrix} may be anything"
         first = low + step - below
         last = first + width + unread
         if (last < first).any():
-            return f"the bounds of matrix {link.matrix} pass the end of the numbers"
+            return f"the bounds of tensor {link.matrix} pass the end of the numbers"
         self._centre[span] = first + (centre - low) + below
         self._low[span], self._high[span] = first, last
         return None
@@ -328,7 +328,7 @@ class _Words:
         low, _ = numbers_of(unordered(self._low, form), target.dtype)
         _, high = numbers_of(unordered(self._high, form), target.dtype)
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            return Unusable("some numbers may be infinite or none", count)
+            return Unusable("some values may be infinite or NaN", count)
         centre, _ = numbers_of(unordered(self._centre, form), target.dtype)
         return Level(centre.reshape(shape), low.reshape(shape), high.reshape(shape), False, count)
 
@@ -357,7 +357,7 @@ class _Codes:
             e = cutter.exponents_at(start, len(self._known.words))
             codes = cutter.codes(self._known.words, e) if self._base.shape == link.shape else None
             if codes is None:
-                return f"the base of matrix {link.matrix} does not fit into its row exponents"
+                return f"the base of tensor {link.matrix} does not fit into its row exponents"
             self._low = self._high = mapped(codes.code).astype(np.int64) - HALF
             self._centre = 2 * self._low + 1
         if link.delta is None:
@@ -381,7 +381,7 @@ class _Codes:
             link.layout.check_smallest(large, exponents, link.shape)
         rows = cutter.exponents_at(start, stop - start)
         if link.delta is not None and self._smallest and not np.array_equal(rows, self._rows):
-            return f"matrix {link.matrix} has other row exponents than its base"
+            return f"tensor {link.matrix} has other row exponents than its base"
         self._base, self._rows = link, rows
         self._smallest = isinstance(link.layout, Halved)
         return None
@@ -399,7 +399,7 @@ class _Codes:
             elif known_base is not None and known_base.matrix == link.scale:
                 scale = exponents(self._known.words[span], format_of(link.dtype))
             else:
-                return f"the contexts of matrix {link.matrix} are not certain"
+                return f"the contexts of tensor {link.matrix} are not certain"
         digits = link.layout.code(decoder.planes(place, count, scale)[:known], count)
         unread = CODES // (1 << link.layout.depths[known - 1]) - 1
         low, high, centre = self._low[span], self._high[span], self._centre[span]
@@ -419,7 +419,7 @@ class _Codes:
             return None
         if link.delta is not None:
             if (((low + HALF) ^ (high + HALF)) & ~unread).any():
-                return f"the first planes of the base of matrix {link.matrix} are not certain"
+                return f"the first planes of the base of tensor {link.matrix} are not certain"
             digits ^= unmapped((low + HALF).astype(np.uint32)) & np.uint32(~unread & (CODES - 1))
         first = (mapped(digits).astype(np.int64) & ~unread) - HALF
         low[:], high[:] = first, first + unread

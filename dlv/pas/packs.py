@@ -133,7 +133,7 @@ class Pack:
         frame = read_exactly(self.descriptor, length, offset, self._what)
         what = f"footer of {self._what}"
         if bytes.fromhex(hash_bytes(frame)) != digest:
-            raise Damaged(f"{what} is damaged", why="its checksum does not match")
+            raise Damaged(f"{what} is corrupt", why="its checksum does not match")
         return parse(decompress(frame, MAX_FOOTER, what), offset, what)
 
     def read_chunk(self, row: Stored) -> Raw:

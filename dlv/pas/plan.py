@@ -68,9 +68,7 @@ def make_plan(
     """
     solver = SOLVERS.get(algorithm)
     if solver is None:
-        raise UsageError(
-            f"there is no algorithm `{algorithm}`", did_you_mean=nearest(algorithm, SOLVERS)
-        )
+        raise UsageError(f"no algorithm `{algorithm}`", did_you_mean=nearest(algorithm, SOLVERS))
     minima = spt.minima(graph, scheme)
     short = shortfalls(budgets, minima)
     if short and not clamp and algorithm not in REFERENCE:
@@ -95,7 +93,7 @@ def cut_chains(
     budgets. Where there is none, the fastest plan keeps the budgets, and may be shallow enough.
     """
     if most < 1:
-        raise UsageError("a chain has at least one edge, that of the matrix itself")
+        raise UsageError("a chain has at least one edge, that of the tensor itself")
     if plan.depths(graph).max(initial=0) <= most:
         return plan
     instance = Instance(graph, budgets, scheme, prune=False)

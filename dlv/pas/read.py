@@ -51,7 +51,7 @@ class PlaneDecoder:
         own = link.layout.side_bytes(link.dtype, link.encoding.shape) if link.count else 0
         last = len(side) - (Scales.nbytes(link.shape) if link.scale is not None else 0)
         if last < own:
-            raise Damaged(f"side data of matrix {link.matrix} is too short")
+            raise Damaged(f"side data of tensor {link.matrix} is too short")
         self.layout_side: Raw = side[:own]
         self._scales = None if link.scale is None else Scales.parse(side[last:], link.shape)
         configs = () if link.delta is None else link.delta.predictor
@@ -95,7 +95,7 @@ class PlaneDecoder:
 
     def _q(self, exponents: NDArray[np.uint16] | None, start: int) -> NDArray[np.uint8]:
         if self._scales is None or exponents is None:
-            raise Damaged(f"matrix {self._link.matrix} has contexts and no scales")
+            raise Damaged(f"tensor {self._link.matrix} has contexts and no scales")
         return self._scales.q(exponents, start)
 
     def _codec(self, piece: Piece) -> ContextCodec:
@@ -143,7 +143,7 @@ def read_slice(matrix: str, start: int, count: int, lookup: Lookup, source: Chun
     first, last = start * each, (start + count) * each
     if start < 0 or count < 0 or last > target.count:
         raise ValueError(
-            f"elements {start} .. {start + count} of a matrix of {target.count // each}"
+            f"elements {start} .. {start + count} of a tensor of {target.count // each}"
         )
     if not count:
         return b""
@@ -158,8 +158,8 @@ def check_hash(link: Link, words: Words) -> None:
     hasher.update(raw_of(words))
     if hasher.hexdigest() != link.matrix:
         raise Damaged(
-            f"matrix {link.matrix} is damaged",
-            why="its chunks are whole but do not join to what its name promises",
+            f"tensor {link.matrix} is corrupt",
+            why="its chunks are intact, but do not match its hash",
             hint="dlv fsck",
         )
 
@@ -212,7 +212,7 @@ class Builder:
             self._add(link, start, stop)
         except MemoryError as error:
             raise StorageError(
-                f"matrix {link.matrix} does not fit into memory",
+                f"tensor {link.matrix} does not fit into memory",
                 why=f"it has {link.count * link.word} bytes",
             ) from error
 

@@ -21,8 +21,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("graph", metavar="GRAPH.json", type=Path)
     parser.add_argument("--algorithm", default="best", choices=list(SOLVERS))
-    parser.add_argument("--clamp", action="store_true", help="raise budgets that none can keep")
-    parser.add_argument("--max-depth", type=int, help="the most edges from the empty matrix")
+    parser.add_argument("--clamp", action="store_true", help="raise budgets that cannot be met")
+    parser.add_argument("--max-depth", type=int, help="the most edges from the empty tensor")
     parser.add_argument("-o", metavar="PLAN.json", type=Path, help="standard output otherwise")
     given = parser.parse_args(arguments)
     try:

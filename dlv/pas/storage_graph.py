@@ -59,10 +59,10 @@ class StorageGraph:
 
     def __post_init__(self) -> None:
         if self.vertices < 1:
-            raise Damaged("a storage graph has at least the empty matrix", why="0 vertices")
+            raise Damaged("a storage graph has at least the empty tensor", why="0 vertices")
         self._check_edges()
         for number, members in enumerate(self.snapshots):
-            where = f"snapshot {number}"
+            where = f"checkpoint {number}"
             if len(members) and (members.min() < 0 or members.max() >= self.vertices):
                 raise Damaged(f"{where} lists a vertex that does not exist", why=self._range())
             if len(np.unique(members)) != len(members):
@@ -104,7 +104,7 @@ class StorageGraph:
             [row[2] for row in rows],
             numbers[2],
             numbers[3],
-            [whole(list(s), f"members of snapshot {at}") for at, s in enumerate(snapshots)],
+            [whole(list(s), f"members of checkpoint {at}") for at, s in enumerate(snapshots)],
         )
 
     @property
@@ -186,7 +186,7 @@ def problem_of(document: Any, label: str = "graph") -> Problem:
         raise Damaged(f"{label}: unknown scheme {_short(scheme)}", why=f"one of {list(SCHEMES)}")
     budgets = document.get("budgets", [None] * len(snapshots))
     if not isinstance(budgets, list) or len(budgets) != len(snapshots):
-        raise Damaged(f"{label}: `budgets` is not a list with one budget per snapshot")
+        raise Damaged(f"{label}: `budgets` is not a list with one budget per checkpoint")
     return Problem(
         graph, [_budget(b, f"{label}: budget {i}") for i, b in enumerate(budgets)], scheme
     )
@@ -197,7 +197,7 @@ def read_problem(path: Path) -> Problem:
     try:
         data = path.read_bytes() if path.stat().st_size <= MAX_FILE else None
     except FileNotFoundError as error:
-        raise NotFound(f"there is no file {path}") from error
+        raise NotFound(f"no such file: {path}") from error
     except OSError as error:
         raise StorageError(f"cannot read {path}", why=error.strerror) from error
     if data is None:
@@ -226,9 +226,9 @@ def refuse_unreachable(graph: StorageGraph) -> None:
         named = ", ".join(map(str, lost[:10].tolist())) + (", ..." if len(lost) > 10 else "")
         count = f"{len(lost)} vertices" if len(lost) > 1 else "a vertex"
         raise Damaged(
-            f"{count} of the storage graph cannot be reached from the empty matrix",
+            f"{count} of the storage graph cannot be reached from the empty tensor",
             why=f"vertices {named}",
-            hint="every matrix needs an edge from 0 or from a matrix that has one",
+            hint="every tensor needs an edge from 0 or from a tensor that has one",
         )
 
 
@@ -272,7 +272,7 @@ class StoragePlan:
         if len(wrong):
             vertex = int(wrong[0])
             if vertex == 0:
-                raise Damaged("the plan has an edge into the empty matrix")
+                raise Damaged("the plan has an edge into the empty tensor")
             raise Damaged(f"the plan has {counts[vertex]} edges into vertex {vertex}, not one")
         plan = cls(edges)
         plan.check(graph)
@@ -290,9 +290,9 @@ class StoragePlan:
     def check(self, graph: StorageGraph) -> None:
         """One edge into every vertex but 0, and no cycle; Damaged otherwise."""
         if len(self.edges) != graph.vertices or np.any(self.edges[1:] < 0):
-            raise Damaged("the plan does not store every matrix")
+            raise Damaged("the plan does not store every tensor")
         if not np.array_equal(graph.heads[self.edges[1:]], np.arange(1, graph.vertices)):
-            raise Damaged("the plan stores a matrix by another one's edge")
+            raise Damaged("the plan stores a tensor by another one's edge")
         up, steps = self.parents(graph), 1
         while steps < graph.vertices and np.any(up):
             up = up[up]
@@ -353,13 +353,13 @@ class Infeasible(DlvError):
         zero = any(s.budget == 0 for s in shortfalls)
         self.alpha = None if zero else max(s.minimum / s.budget for s in shortfalls)
         lines = [
-            f"snapshot {s.snapshot}: {s.budget} µs asked, {s.minimum} µs is the fastest possible"
+            f"checkpoint {s.snapshot}: {s.budget} µs asked, {s.minimum} µs is the fastest possible"
             for s in self.shortfalls
         ]
         need = "" if self.alpha is None else f"\nall budgets times {_up(self.alpha)} would do"
         count = f"{len(lines)} budget{'s' if len(lines) > 1 else ''}"
         super().__init__(
-            f"no plan keeps {count}", why="\n".join(lines) + need, hint=hint or "raise the budgets"
+            f"no plan meets {count}", why="\n".join(lines) + need, hint=hint or "raise the budgets"
         )
 
     def as_json(self) -> dict[str, object]:
@@ -386,7 +386,7 @@ def of_snapshots(graph: StorageGraph, recreation: Longs, scheme: Scheme) -> list
 
 def shortfalls(budgets: Budgets, minima: Sequence[int]) -> list[Shortfall]:
     if len(budgets) != len(minima):
-        raise UsageError(f"{len(budgets)} budgets were given for {len(minima)} snapshots")
+        raise UsageError(f"{len(budgets)} budgets were given for {len(minima)} checkpoints")
     return [
         Shortfall(number, budget, minimum)
         for number, (budget, minimum) in enumerate(zip(budgets, minima, strict=True))
@@ -397,7 +397,7 @@ def shortfalls(budgets: Budgets, minima: Sequence[int]) -> list[Shortfall]:
 def budgets_of(minima: Sequence[int], alphas: Sequence[float | None]) -> list[int | None]:
     """theta = alpha x the fastest possible; None: unlimited."""
     if len(alphas) != len(minima):
-        raise UsageError(f"{len(alphas)} slacks were given for {len(minima)} snapshots")
+        raise UsageError(f"{len(alphas)} slacks were given for {len(minima)} checkpoints")
     budgets: list[int | None] = []
     for minimum, alpha in zip(minima, alphas, strict=True):
         if alpha is None or alpha == float("inf"):

@@ -205,9 +205,9 @@ def demand(repository: Repository, doing: str, *, rows: bool = True) -> None:
     if problem is not None:
         name, why = problem
         raise Damaged(
-            f"{doing} takes nothing away: the catalogue is not that of the repository",
+            f"{doing} refused to delete: the database does not match the repository",
             why=f"{name}: {why}",
-            hint="dlv fsck lists all that is wrong, dlv fsck --repair mends it",
+            hint="to list errors: dlv fsck; to repair them: dlv fsck --repair",
         )
 
 
@@ -231,7 +231,7 @@ def _problem(repository: Repository) -> tuple[str, str] | None:
             path = durable.path_of(repository.packs, pack, SUFFIX)
             try:
                 for chunk in wrong_chunks(path, pack, rows) if path.exists() else ():
-                    return chunk, "it is not in the pack"
+                    return chunk, "not in the pack"
             except DlvError:
                 continue  # the pack is at fault
     return None

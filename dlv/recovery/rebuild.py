@@ -59,7 +59,7 @@ def fill(repository: Repository, db: Database, committed: Set[str] | None = None
     found = [fact for fact in found if fact.hash not in pending]
     if committed is not None:
         seen = {fact.hash for fact in found} | {name for _, name, _ in filled.faults}
-        filled.faults += [("fact", name, "it is missing") for name in sorted(committed - seen)]
+        filled.faults += [("fact", name, "missing") for name in sorted(committed - seen)]
         filled.dangling += [("fact", fact.hash) for fact in found if fact.hash not in committed]
         found = [fact for fact in found if fact.hash in committed]
     with db.atomic():
@@ -81,7 +81,7 @@ def fill(repository: Repository, db: Database, committed: Set[str] | None = None
                     kind == "manifest" and name == version_id for kind, name, _ in filled.faults
                 )
                 if not known:
-                    filled.faults.append(("manifest", version_id, "it is missing"))
+                    filled.faults.append(("manifest", version_id, "missing"))
         loose = [name for name in made if name not in numbers and name not in taken]
         filled.dangling += [("manifest", name) for name in loose]
         for fact in found:
@@ -165,7 +165,8 @@ def _numbers(facts: list[Fact]) -> dict[str, Fact]:
 def _insert(
     db: Database, store: MatrixStore, manifest: Manifest, fact: Fact, filled: Filled
 ) -> None:
-    name, number = fact.data["name"], fact.data["number"]
+    standing = facts.newest(db, "number", manifest.id)  # a renaming may have been undone
+    name, number = (fact.data if standing is None else standing[1])["name"], fact.data["number"]
     # A number is used twice only when its first holder was never acknowledged.
     earlier = versions.by_number(db, name, number)
     if earlier is not None:
@@ -186,7 +187,7 @@ def _insert(
             summaries += [] if summary is None else [summary]
         except DlvError as error:
             filled.faults.append(("series", reference.hash, _why(error)))
-    insert_version(db, manifest, network, summaries, number=number)
+    insert_version(db, manifest, network, summaries, number=number, name=name)
     filled.versions += 1
 
 

@@ -122,7 +122,7 @@ class FileStore:
         """A file taken over from an earlier version must still be whole."""
         if git_id not in written and not self._intact(objects, git_id):
             raise Damaged(
-                f"the file object {git_id} in {self.path} is damaged or missing", hint="dlv fsck"
+                f"the file object {git_id} in {self.path} is corrupt or missing", hint="dlv fsck"
             )
         written.add(git_id)
 
@@ -171,7 +171,7 @@ class FileStore:
         data = _read(self._objects(), entry.git) if self.path.exists() else None
         if data is None or hash_bytes(data) != entry.blake3:
             raise Damaged(
-                f"the file {entry.path} is {'missing' if data is None else 'damaged'}",
+                f"the file {entry.path} is {'missing' if data is None else 'corrupt'}",
                 why=f"object {entry.git} in {self.path}",
                 hint="dlv fsck",
             )
@@ -184,7 +184,7 @@ class FileStore:
         for entry in entries:
             data = None if objects is None else _read(objects, entry.git)
             if data is None or not self._sound(entry.git):
-                faults.append((entry, "missing or damaged"))
+                faults.append((entry, "missing or corrupt"))
             elif hash_bytes(data) != entry.blake3:
                 faults.append((entry, "has another content"))
         return faults
@@ -210,7 +210,7 @@ class FileStore:
             git_id = pending.pop()
             found = None if objects is None else _read(objects, git_id, "tree")
             if found is None or not self._sound(git_id):
-                faults.append((git_id, "missing or damaged"))
+                faults.append((git_id, "missing or corrupt"))
             else:
                 pending += [below for mode, below in _tree_rows(found) if mode == _TREE_MODE]
         return faults
@@ -229,7 +229,7 @@ class FileStore:
             if path.read_bytes() != path.name.encode() + b"\n":
                 faults.append((f"refs/versions/{path.name}", "it names another commit"))
             elif found is None or not self._sound(path.name):
-                faults.append((path.name, "the commit is missing or damaged"))
+                faults.append((path.name, "the commmissing or corrupt"))
         return faults
 
     def unneeded(self, trees: Iterable[str]) -> list[Path]:
@@ -245,7 +245,7 @@ class FileStore:
         while pending:
             found = _read(objects, pending.pop(), "tree")
             if found is None:
-                raise Damaged(f"a tree in {self.path} is missing or damaged", hint="dlv fsck")
+                raise Damaged(f"a tree in {self.path} is missing or corrupt", hint="dlv fsck")
             rows = [row for row in _tree_rows(found) if row[1] not in needed]
             needed.update(below for _, below in rows)
             pending += [below for mode, below in rows if mode == _TREE_MODE]

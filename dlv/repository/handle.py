@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 FOLDER, NAME = ".dlv", "format.json"
-_MEND = "dlv fsck --repair writes it again; nothing else is touched"
+_MEND = "dlv fsck --repair"
 _WRITER = re.compile(r"dlv ([0-9]+(?:\.[0-9]+)*)[0-9A-Za-z.+-]*")
 _ONE_BIT_OFF = {FORMAT ^ 1 << bit for bit in range(4)}
 
@@ -90,7 +90,7 @@ def check_format(path: Path) -> None:
         ) from None
     number = data.get("format") if isinstance(data, dict) else None
     if type(number) is not int or number < 1:
-        raise Damaged(f"{file} tells no format", hint=_MEND)
+        raise Damaged(f"{file} is invalid", hint=_MEND)
     if number != FORMAT:
         raise NewerFormat(
             f"{path} has the repository format {number}",
@@ -242,7 +242,7 @@ class Repository:
             if place.exists():
                 if not place.is_dir():
                     raise Conflict(
-                        f"{place} is a file", why="the repository would go there", hint="move it"
+                        f"{place} is a file", why="the repository is created there", hint="move it"
                     )
                 break
         if (path / NAME).exists():
@@ -250,7 +250,7 @@ class Repository:
             repository = cls(path)
             if not repository.database_file.exists():
                 raise Damaged(
-                    f"the catalogue {repository.database_file} is missing",
+                    f"the database {repository.database_file} is missing",
                     hint="dlv fsck --rebuild makes it again from manifests and packs",
                 )
             return repository, False
@@ -271,7 +271,7 @@ class Repository:
         filled = any(repository.manifests.glob("*/*.json"))
         if filled and not repository.database_file.exists():
             raise Damaged(
-                f"the catalogue {repository.database_file} is missing",
+                f"the database {repository.database_file} is missing",
                 hint="dlv fsck --rebuild makes it again from manifests and packs",
             )
         wal = not network_disk(path)
@@ -285,7 +285,7 @@ class Repository:
     def database(self) -> Database:
         if not self.database_file.exists():
             raise Damaged(
-                f"the catalogue {self.database_file} is missing",
+                f"the database {self.database_file} is missing",
                 why="manifests and packs are still there",
                 hint="dlv fsck --rebuild",
             )
@@ -325,7 +325,7 @@ class Repository:
             return
         if network_disk(self.path) and not self.single_host():
             raise UnsafeInput(
-                f"{self.path} lies on a network disk",
+                f"{self.path} is on a network file system",
                 why="its locks do not reach other hosts: two that write at once would lose data",
                 hint="if only this host writes there: dlv config --user core.singlehost true",
             )
@@ -354,7 +354,7 @@ class Repository:
         if "database" in self.__dict__ and _identity(self.database_file) != self._opened:
             self._outdated.append(self.__dict__.pop("database"))
             raise Conflict(
-                "the catalogue was rebuilt meanwhile",
+                "the database was rebuilt by another dlv process",
                 why=f"{self.database_file} is another file now",
                 hint="repeat the command",
             )
@@ -448,9 +448,7 @@ class Repository:
 
         data = manifest.encode()
         if manifest_format.decode(data) != manifest:
-            raise Damaged(
-                "the manifest does not read back as it was meant", hint="report this fault"
-            )
+            raise Damaged("the manifest does not read back as it was meant", hint="report this bug")
         self.marks.begin_version(hash_bytes(data))
         return durable.write_once(self.tmp, self.manifests, data, suffix=".json")
 
@@ -476,14 +474,14 @@ def read_object(root: Path, digest: str, noun: str) -> bytes:
         data = path.read_bytes()
     except FileNotFoundError as error:
         raise Damaged(
-            f"{noun} {digest[:12]} is missing", why="there is no such file", hint="dlv fsck"
+            f"{noun} {digest[:12]} is missing", why="no such file", hint="dlv fsck"
         ) from error
     except OSError as error:
         raise durable.storage_error("read", path, error) from error
     if hash_bytes(data) != digest:
         raise Damaged(
-            f"{noun} {digest[:12]} is damaged",
-            why="its content has another hash than its name",
+            f"{noun} {digest[:12]} is corrupt",
+            why="content does not match its hash",
             hint="dlv fsck",
         )
     return data

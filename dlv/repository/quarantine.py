@@ -199,8 +199,8 @@ def named(repository: Repository, wanted: str) -> Place:
         if place.id == wanted:
             return place
     raise NotFound(
-        f"no quarantine is called `{wanted}`",
-        why=f"there are {len(known)}" if known else "there is none",
+        f"no quarantine `{wanted}`",
+        why=f"{len(known)} exist" if known else "there is none",
         hint="dlv gc --dry-run lists them",
     )
 

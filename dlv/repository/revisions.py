@@ -74,7 +74,7 @@ def resolve(db: Database, text: str) -> Reference:
         snapshot = None if match["step"] is None else _step(db, version, _integer(match["step"]))
         notes = []
         if version.state == "removed":
-            notes.append(f"{version.label} was removed; dlv undo --list shows how to get it back")
+            notes.append(f"{version.label} is removed; to restore it: dlv undo --list")
         elif version.state == "undone":
             notes.append(f"the commit of {version.label} was undone")
         return Reference(version, snapshot, match["file"], tuple(notes))
@@ -90,7 +90,8 @@ def whole(db: Database, text: str) -> Reference:
     found = resolve(db, text)
     if found.snapshot is not None or found.file is not None:
         raise UsageError(
-            f"`{text}` names a part of a version", why="a whole version is wanted here"
+            f"`{text}` names a part of a version",
+            why="a version is required here, not a checkpoint or file",
         )
     return found
 
@@ -128,7 +129,7 @@ def _known_name(db: Database, name: str, text: str) -> None:
         likely = [f"{near}{text[len(name) :]}" for near in nearest(name, known)]
         raise NotFound(
             f"no version matches `{text}`",
-            why=f"no model is named `{name}` here ({_count(len(known), 'name')})",
+            why=f"no model `{name}` here ({_count(len(known), 'name')})",
             did_you_mean=likely,
             hint="dlv list --names",
         )
@@ -145,8 +146,8 @@ def _bare(db: Database, base: str, text: str, *, names_only: bool) -> Version:
         found = None if head is None else versions.by_id(db, head)
         if found is None:
             raise NotFound(
-                "there is no HEAD yet",
-                why="nothing was committed or checked out here",
+                "no commits yet",
+                why="no commits or checkouts here",
                 hint="dlv commit -m MESSAGE --name NAME",
             )
         return found
@@ -184,7 +185,7 @@ def _nothing(db: Database, base: str, text: str) -> NotFound:
     tags = [name for name, _ in versions.tags(db)]
     rest = text[len(base) :]
     removed = versions.is_name(db, base)
-    why = f"no name, tag or id here fits ({_count(len(known), 'name')}, {_count(len(tags), 'tag')})"
+    why = "not a model, tag or id in this repository"
     if removed:
         why = f"all versions of `{base}` were removed or undone"
     return NotFound(
@@ -265,9 +266,9 @@ def _step(db: Database, version: Version, step: int) -> SnapshotRow:
     known = sorted(
         (row.step for row in rows if row.step is not None), key=lambda s: (abs(s - step), s)
     )
-    why = "its snapshots have no steps" if rows else "it has no snapshots"
+    why = "its checkpoints have no steps" if rows else "it has no checkpoints"
     raise NotFound(
-        f"{version.label} has no snapshot at step {step}",
+        f"{version.label} has no checkpoint at step {step}",
         why=f"the nearest are {' and '.join(map(str, sorted(known[:2])))}" if known else why,
         did_you_mean=[f"{version.label}/{near}" for near in known[:2]],
         hint=f"dlv show {version.label}",
@@ -306,21 +307,21 @@ def set_tag(
             return Tagged(name, target, before)
         if before is not None and not move:
             raise Conflict(
-                f"the tag `{name}` exists already",
+                f"tag `{name}` already exists",
                 why=f"it names {before.label}",
                 hint=f"dlv tag {name} {reference} --move",
             )
         if versions.is_name(db, name):
             raise Conflict(
                 f"`{name}` is the name of a model",
-                why="a tag and a name could not be told apart",
+                why="tags and models share one namespace",
                 hint="choose another tag",
             )
         if target.state in ("removed", "undone"):
             raise Conflict(
                 f"{target.label} was {target.state}",
-                why="a tag would keep a version that is to go",
-                hint="dlv undo --list shows how to get it back",
+                why="a removed version cannot be tagged",
+                hint="to restore it: dlv undo --list",
             )
         _record(change, name, target)
         moved = f", was {before.label}" if before is not None else ""
@@ -336,8 +337,8 @@ def delete_tag(repository: Repository, name: str, author: str) -> Tagged:
         if before is None:
             known = [tag for tag, _ in versions.tags(db)]
             raise NotFound(
-                f"there is no tag `{name}`",
-                why=f"there are {', '.join(known[:8])}" if known else "there are no tags",
+                f"no tag `{name}`",
+                why=f"tags: {', '.join(known[:8])}" if known else "no tags",
                 did_you_mean=nearest(name, known),
                 hint="dlv tag --list",
             )

@@ -16,8 +16,8 @@ from dlv.repository.handle import HEAD, Change, Repository
 
 # What these write cannot come back, or is seen by others already.
 FINAL = {
-    "gc": "what it took is in quarantine, or deleted by now",
-    "publish": "others may have it already",
+    "gc": "what gc deleted can only be restored from quarantine",
+    "publish": "others may already have it",
 }
 # Plain `undo` skips these: they change how things are stored, or only add results.
 SKIPPED = ("archive", "eval")
@@ -119,13 +119,13 @@ def _numbered(log: Sequence[Operation], number: int) -> Operation:
             if entry.undone:
                 undoing = next(e.id for e in log if e.undoes == number and not e.undone)
                 raise Conflict(
-                    f"operation {number} is undone already",
-                    hint=f"dlv undo --op {undoing} brings it back",
+                    f"operation {number} is already undone",
+                    hint=f"to redo it: dlv undo --op {undoing}",
                 )
             return entry
     raise NotFound(
-        f"there is no operation {number}",
-        why=f"they are numbered from {log[-1].id} to {log[0].id}" if log else "there are none",
+        f"no operation {number}",
+        why=f"operations are {log[-1].id} to {log[0].id}" if log else "there are none",
         hint="dlv undo --list",
     )
 
@@ -143,7 +143,7 @@ def _undo(change: Change, target: Operation, log: Mapping[int, Operation]) -> Un
         if facts.state(db, key) == value:
             before = target.before.get(key)
             if key == HEAD and before is not None and versions.by_id(db, before) is None:
-                raise _final(target, f"gc has taken {before[:12]}, which was HEAD before")
+                raise _final(target, f"gc deleted {before[:12]}, the previous HEAD")
             facts.set_state(db, key, before)
     head = _standing(change, facts.state(db, HEAD))
     change.set_head(head)
@@ -187,22 +187,34 @@ def _check(change: Change, target: Operation, log: Mapping[int, Operation]) -> N
             continue
         kind, subject = fact
         if kind not in UNDOABLE_FACTS:
-            why = why or f"what {target.verb} does has no way back"
+            why = why or f"dlv {target.verb} cannot be undone"
+        elif kind == "number" and _renamed_since(change, str(subject), digest):
+            raise Conflict(
+                f"operation {target.id} ({target.verb} {target.summary}) cannot be undone now",
+                why="the model was renamed since",
+                hint="undo the renaming first: dlv undo --list",
+            )
         elif kind in ("number", "removal") and versions.by_id(change.db, str(subject)) is None:
-            why = why or f"gc has taken {str(subject)[:12]} since"
+            why = why or f"gc deleted {str(subject)[:12]}"
         elif kind == "removal" and _taken_since(change, str(subject), digest):
-            why = why or f"gc has taken snapshots of {str(subject)[:12]} since"
+            why = why or f"gc deleted checkpoints of {str(subject)[:12]}"
     if why is not None:
         raise _final(target, why)
+
+
+def _renamed_since(change: Change, version: str, digest: str) -> bool:
+    """Return whether another fact gives the version its name by now."""
+    found = facts.newest(change.db, "number", version)
+    return found is not None and found[0] != digest and not facts.is_undone(change.db, digest)
 
 
 def _final(target: Operation, why: str) -> UnsafeInput:
     return UnsafeInput(
         f"operation {target.id} ({target.verb} {target.summary}) cannot be undone",
         why=why,
-        hint="dlv gc --restore ID brings back what gc took; dlv undo --op N undoes another one"
+        hint="to restore what gc deleted: dlv gc --restore ID"
         if "gc" in (target.verb, why[:2])
-        else "dlv undo --list; --op N undoes another one",
+        else "to undo another operation: dlv undo --list",
     )
 
 
@@ -228,15 +240,15 @@ def _check_tags(change: Change, target: Operation, before: set[str]) -> None:
     tag = wrong[0]
     named = versions.by_tag(change.db, tag)
     label = named.label if named is not None else "a version"
-    why = f"the tag `{tag}` names {label}, which would be hidden"
+    why = f"tag `{tag}` points to {label}, which would be hidden"
     if versions.is_name(change.db, tag):
-        why = f"a model is called `{tag}` by now, as the tag was"
+        why = f"`{tag}` is now the name of a model"
     raise Conflict(
         f"operation {target.id} ({target.verb} {target.summary}) cannot be undone now",
         why=why,
         hint=f"dlv tag --delete {tag}"
         if not versions.is_name(change.db, tag)
-        else "dlv undo --list; --op N undoes another one",
+        else "to undo another operation: dlv undo --list",
     )
 
 

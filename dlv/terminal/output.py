@@ -264,7 +264,7 @@ class Output:
                 yield from table.markdown() if table is not None else ()
         elif len(found) > 1:
             raise UsageError(
-                f"dlv {name} prints several tables here; {self.format} holds one",
+                f"dlv {name} prints several tables here; {self.format} contains one",
                 hint="use --format json or --format md",
             )
         elif self.format == "csv":

@@ -151,21 +151,21 @@ def read(path: Path) -> Checkpoint:
         raise Damaged(f"the checkpoint {path.name} cannot be read", why=str(error)) from error
     start = len(MAGIC) + 8
     if len(data) < start + _DIGEST or data[: len(MAGIC)].tobytes() != MAGIC:
-        raise Damaged(f"{path.name} is no checkpoint")
+        raise Damaged(f"{path.name} is not a checkpoint")
     running = hasher()
     running.update(data[:-_DIGEST].data)
     if running.digest() != data[-_DIGEST:].tobytes():
-        raise Damaged(f"the checkpoint {path.name} is damaged", why="its checksum is another one")
+        raise Damaged(f"the checkpoint {path.name} is corrupt", why="checksum mismatch")
     length = int.from_bytes(data[len(MAGIC) : start].tobytes(), "little")
     if length > len(data) - start - _DIGEST:
-        raise Damaged(f"the checkpoint {path.name} is damaged", why="its header is too long")
+        raise Damaged(f"the checkpoint {path.name} is corrupt", why="its header is too long")
     try:
         header = json.loads(data[start : start + length].tobytes())
         found = _checkpoint(header, data[:-_DIGEST], start + length)
         if (found.step, header["token"]) != _place(path):
-            raise ValueError("it is of another step than its name says")
+            raise ValueError("its step differs from its name")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Damaged(f"the checkpoint {path.name} is damaged", why=str(error)[:200]) from error
+        raise Damaged(f"the checkpoint {path.name} is corrupt", why=str(error)[:200]) from error
     for name, digest in found.files.items():
         _check_file(path, name, digest)
     return found
@@ -194,7 +194,7 @@ def _header(checkpoint: Checkpoint, token: int) -> tuple[bytes, list[Array]]:
         if array.dtype.kind not in _KINDS:
             raise UsageError(
                 f"the array {name!r} of a checkpoint is of {array.dtype}",
-                why="numbers can be kept; what else there is must be JSON",
+                why="numbers can be stored; everything else must be JSON",
             )
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
         at += -at % _ALIGN
@@ -219,9 +219,9 @@ def _header(checkpoint: Checkpoint, token: int) -> tuple[bytes, list[Array]]:
         text = json.dumps(header).encode()
     except (TypeError, ValueError) as error:
         raise UsageError(
-            "the values of a checkpoint are no JSON",
+            "the values of a checkpoint are not JSON",
             why=str(error),
-            hint="arrays of numpy, numbers, texts, lists and tables can be kept",
+            hint="numpy arrays, numbers, strings, lists and tables can be stored",
         ) from error
     # Arrays are aligned: blanks may follow the header.
     text += b" " * (-(len(MAGIC) + 8 + len(text)) % _ALIGN)
@@ -230,7 +230,7 @@ def _header(checkpoint: Checkpoint, token: int) -> tuple[bytes, list[Array]]:
 
 def _checkpoint(header: Any, data: npt.NDArray[np.uint8], start: int) -> Checkpoint:
     if header["dlv_checkpoint"] != 1:
-        raise ValueError("its format is not known to this dlv")
+        raise ValueError("its format is unknown to this dlv version")
     arrays = {}
     for row in header["arrays"]:
         dtype = np.dtype(row["dtype"])
@@ -239,7 +239,7 @@ def _checkpoint(header: Any, data: npt.NDArray[np.uint8], start: int) -> Checkpo
             raise ValueError(f"array {row['name']!r} has no plain dtype and shape")
         begin, size = start + row["at"], math.prod(shape) * dtype.itemsize
         if row["at"] < 0 or begin + size > len(data):
-            raise ValueError(f"array {row['name']!r} lies outside")
+            raise ValueError(f"array {row['name']!r} is outside")
         raw = data[begin : begin + size].copy()
         arrays[str(row["name"])] = raw.view(dtype).astype(dtype.newbyteorder("=")).reshape(shape)
     metrics = {
@@ -256,10 +256,10 @@ def _check_file(path: Path, name: str, digest: str) -> None:
     try:
         if file_digest(file) == digest:
             return
-        why = "its content is another one"
+        why = "its content differs"
     except OSError as error:
         why = error.strerror or str(error)
-    raise Damaged(f"{name}, which the checkpoint {path.name} names, is damaged", why=why)
+    raise Damaged(f"{name}, which the checkpoint {path.name} names, is corrupt", why=why)
 
 
 def _place(path: Path) -> tuple[int, int]:

@@ -53,9 +53,9 @@ class Field:
 _WORDS = {
     "float": "a number",
     "int": "a whole number",
-    "text": "a text",
+    "text": "a string",
     "bool": "true or false",
-    "texts": "a list of texts",
+    "texts": "a list of strings",
     "numbers": "a list of whole numbers",
     "table": "a table",
 }
@@ -386,7 +386,7 @@ def _with_value(table: Any, path: Sequence[str], setting: Setting) -> dict[str, 
     """A copy of the table with one value of it replaced."""
     if not isinstance(table, Mapping):
         raise UsageError(
-            f"config.{'.'.join(setting.key)} cannot be set", why=f"{setting.key[0]} is no table"
+            f"config.{'.'.join(setting.key)} cannot be set", why=f"{setting.key[0]} is not a table"
         )
     word, *rest = path
     value = _with_value(table.get(word, {}), rest, setting) if rest else setting.value
@@ -396,7 +396,7 @@ def _with_value(table: Any, path: Sequence[str], setting: Setting) -> dict[str, 
 def _net_items(value: Any) -> Iterable[tuple[str, str, Any]]:
     """Selector, key and value, one after the other."""
     if not isinstance(value, Mapping):
-        raise UsageError("config.net is no table", why='it holds tables, as [net."conv*"]')
+        raise UsageError("config.net is not a table", why='use tables such as [net."conv*"]')
     found = []
     for text, table in value.items():
         where = f'net["{text}"]'
@@ -405,13 +405,13 @@ def _net_items(value: Any) -> Iterable[tuple[str, str, Any]]:
         if table.get("lr") is not None and table.get("lr_mult") is not None:
             raise UsageError(
                 f"config.{where} has both lr and lr_mult",
-                why="lr is a rate of its own, lr_mult a factor of base_lr",
+                why="lr is a learning rate, lr_mult a factor of base_lr",
             )
         for key, each in table.items():
             if key not in NET:
                 raise UsageError(
-                    f"there is no setting config.{where}.{key}",
-                    why=f"of nodes there are {', '.join(NET)}",
+                    f"no setting config.{where}.{key}",
+                    why=f"of layers known: {', '.join(NET)}",
                     did_you_mean=nearest(str(key), NET),
                 )
             found.append((str(text), str(key), NET[key].read(f"{where}.{key}", each)))
@@ -441,7 +441,7 @@ def matching(text: str, key: str, network: Network) -> list[str]:
     where = f'config.net["{text}"].{key}'
     if not names:
         raise UsageError(
-            f"{where}: no node of the network {network.id[:7]} is called so",
+            f"{where}: no such layer in the network {network.id[:7]}",
             why=f"it has {', '.join([node.name for node in network.nodes][:8]) or 'none'}",
             did_you_mean=nearest(text, [*(n.name for n in network.nodes), *aliases.values()]),
         )
@@ -453,7 +453,7 @@ def matching(text: str, key: str, network: Network) -> list[str]:
     if not fit:
         lacking = "a dropout" if key == "dropout" else "weights"
         raise UsageError(
-            f"{where}: no node with {lacking} is called so in the network {network.id[:7]}",
+            f"{where}: no such layer with {lacking} in the network {network.id[:7]}",
             why=f"these are without: {', '.join(names[:8])}",
         )
     return fit
@@ -466,7 +466,7 @@ def _trainer(value: Any) -> str | list[str]:
         if value == TRAINER or all(part.isidentifier() for part in parts):
             return value
         raise UsageError(
-            f"there is no trainer {value!r}"[:200],
+            f"no trainer {value!r}"[:200],
             why='it is "torch", "package.module:function", or a list of words: a program',
             did_you_mean=nearest(value, [TRAINER]),
         )
@@ -481,13 +481,13 @@ def _trainer(value: Any) -> str | list[str]:
 
 def _env(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise UsageError("config.env is no table", why='it holds lines such as OMP_NUM_THREADS="1"')
+        raise UsageError("config.env is not a table", why='use lines such as OMP_NUM_THREADS="1"')
     found = {}
     for name, each in value.items():
         if isinstance(each, bool) or not isinstance(each, (str, int, float)):
-            raise UsageError(f"config.env.{name} is {each!r}"[:200], why="it must be a text")
+            raise UsageError(f"config.env.{name} is {each!r}"[:200], why="it must be a string")
         if not name or "=" in name or "\0" in f"{name}{each}":
-            raise UsageError(f"config.env has {name!r}"[:200], why="no variable is called so")
+            raise UsageError(f"config.env has {name!r}"[:200], why="no such variable")
         found[str(name)] = str(each)
     return found
 
@@ -502,8 +502,8 @@ def _table(key: str, value: Any, *, whole: bool) -> dict[str, Any]:
     for name in value:
         if name not in known:
             raise UsageError(
-                f"there is no setting config.{key}.{name}",
-                why=f"there are {', '.join(known)}",
+                f"no setting config.{key}.{name}",
+                why=f"known: {', '.join(known)}",
                 did_you_mean=[f"config.{key}.{near}" for near in nearest(str(name), known)],
             )
     return {
@@ -517,7 +517,7 @@ def _plain(value: Any, where: str) -> Any:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise UsageError(f"{where} has the key {key!r}, which is no text")
+                raise UsageError(f"{where} has the key {key!r}, which is not a string")
         return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item, f"{where}[{place}]") for place, item in enumerate(value)]
@@ -541,7 +541,7 @@ def _together(config: Config) -> None:
     for name, kinds in of.items():
         if schedule[name] != usual[name] and kind not in kinds:
             raise UsageError(
-                f"config.schedule.{name} is about the schedule {' or '.join(kinds)}",
+                f"config.schedule.{name} requires the schedule {' or '.join(kinds)}",
                 why=f"config.schedule.kind is {kind}",
             )
     if config["nesterov"] and (config["optimizer"] != "sgd" or not config["momentum"]):
@@ -552,5 +552,5 @@ def _together(config: Config) -> None:
     if config["loss"] == "mse" and "accuracy" in config["metrics"]:
         raise UsageError(
             "config.metrics has accuracy, and config.loss is mse",
-            why="there are no classes to be right about",
+            why="no classes to be right about",
         )

@@ -39,7 +39,7 @@ def no_labels_error(data: str, loss: str) -> UsageError:
     return UsageError(
         f"{data} has no labels",
         why=f"the loss {loss} needs them",
-        hint="an array y beside x, or config.data.labels = its name",
+        hint="add an array y, or set config.data.labels to its name",
     )
 
 
@@ -72,7 +72,7 @@ def _classes(labels: Array, shape: tuple[int, ...], data: str, called: str) -> A
     if wrong.any():
         raise UsageError(
             f"{data} has the label {labels[wrong].flat[0]}",
-            why=f"{called} tells {classes} classes apart, 0 to {classes - 1}",
+            why=f"{called} has {classes} classes, 0 to {classes - 1}",
         )
     return np.ascontiguousarray(labels)
 
@@ -135,7 +135,7 @@ def _check_labels(part: Part, scores: tuple[int, ...] | None, loss: str, called:
     classes = part.classes
     if classes is not None and len(scores) == 1 and len(classes) > scores[0]:
         raise UsageError(
-            f"{part.name} has {len(classes)} classes, {called} tells {scores[0]} apart",
+            f"{part.name} has {len(classes)} classes, {called} has {scores[0]}",
             why=f"{', '.join(classes[:8])}{', ..' if len(classes) > 8 else ''}",
         )
     few = max(1, MOST_LABELS // _size(part.labels))

@@ -48,7 +48,7 @@ def open_store(repository: Repository) -> Trials:
     again while trials are running."""
     if network_disk(repository.path):
         raise StorageError(
-            f"{repository.path} lies on a network disk",
+            f"{repository.path} is on a network file system",
             why="processes share the ledger of trials through the memory of one machine",
             hint="evaluate in a clone on a local disk, and push the versions that it makes",
         )
@@ -139,7 +139,7 @@ class Trial:
     def data(self) -> Data:
         """The rows of `input_data`, read when they are asked for first."""
         if self.opening is None:
-            raise UsageError("this trial has no data", why="config.input_data says nothing")
+            raise UsageError("this trial has no data", why="config.input_data is not set")
         return self.opening()
 
     @cached_property
@@ -175,7 +175,7 @@ class Trial:
         words = np.dtype(words_of(start.dtype))
         if array.dtype != words or array.shape != start.shape:
             raise UsageError(
-                f"the tensor {name} of a checkpoint is another one than the network's",
+                f"tensor {name} of a checkpoint does not fit the network",
                 why=f"{array.dtype} {array.shape} instead of {words} {start.shape}",
             )
         little = np.ascontiguousarray(array, words.newbyteorder("<"))
@@ -288,11 +288,11 @@ class TrialFiles:
             raise Damaged(f"{TRIAL} of {what} is none that this dlv reads")
         told = document.pop("blake3", None)
         if _hash(document) != told:
-            raise Damaged(f"{TRIAL} of {what} is damaged", why="its hash is another one")
+            raise Damaged(f"{TRIAL} of {what} is corrupt", why="hash mismatch")
         if document["id"] != self.id:
-            raise Conflict(f"the folder of {what} holds another trial", why=document["id"])
+            raise Conflict(f"the folder of {what} belongs to another trial", why=document["id"])
         if _file_hash(self.folder / START) != document["start"]:
-            raise Damaged(f"{START} of {what} is damaged", why="its hash is another one")
+            raise Damaged(f"{START} of {what} is corrupt", why="hash mismatch")
         return Trial(
             id=self.id,
             folder=self.folder,

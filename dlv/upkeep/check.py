@@ -248,12 +248,12 @@ class _Objects:
 
     def _pack(self, path: Path, name: str, rows: list[tuple[Any, ...]], *, quick: bool) -> bool:
         if not path.exists():
-            raise Damaged("the file is missing")
+            raise Damaged("file is missing")
         wrong = comparing.wrong_chunks(path, name, rows)
         if not quick and hash_file(path, self.progress) != name:
-            raise Damaged("its content has another hash than its name")
+            raise Damaged("content does not match its hash")
         for where in wrong:
-            self.report.add("catalogue", where, "it is not in the pack")
+            self.report.add("catalogue", where, "not in the pack")
         return not wrong
 
     def _lost(self, path: Path, rows: list[tuple[Any, ...]]) -> dict[str, str]:

@@ -65,7 +65,7 @@ def examine(directory: Path, dlv_dir: str | None, environ: Mapping[str, str]) ->
 
 
 def _program(environ: Mapping[str, str]) -> Iterator[Check]:
-    yield Check("dlv", True, f"{VERSION}, catalogue schema {SCHEMA_VERSION}")
+    yield Check("dlv", True, f"{VERSION}, database schema {SCHEMA_VERSION}")
     yield Check("python", True, f"{platform.python_version()} on {platform.system()}")
     good = sqlite3.sqlite_version_info >= LEAST_SQLITE
     yield Check(
@@ -80,7 +80,7 @@ def _program(environ: Mapping[str, str]) -> Iterator[Check]:
         "git",
         git is not None and git.returncode == 0,
         version or "not found",
-        None if version else "install git: associated files are kept with it",
+        None if version else "install git: dlv stores files with it",
     )
     for extra, (module, purpose) in EXTRAS.items():
         there = PathFinder.find_spec(module) is not None
@@ -100,16 +100,14 @@ def _repository(repository: Repository, environ: Mapping[str, str]) -> Iterator[
         "file system",
         not network,
         kind,
-        "use it from one host at a time, or move the repository to a local disk"
-        if network
-        else None,
+        "use it from one host at a time, or move it to a local disk" if network else None,
     )
     free = shutil.disk_usage(path).free
     yield Check(
         "free space",
         free >= LEAST_FREE,
         f"{free / 1e9:.1f} GB",
-        None if free >= LEAST_FREE else "a commit needs room for its new weights",
+        None if free >= LEAST_FREE else "commits need space for new weights",
     )
     locked = [
         folder for folder in ("packs", "manifests", "facts", "tmp") if not _writable(path / folder)
@@ -125,7 +123,7 @@ def _repository(repository: Repository, environ: Mapping[str, str]) -> Iterator[
         yield Check(
             "readable",
             False,
-            f"may not be read: {unread.relative_to(path)}",
+            f"not readable: {unread.relative_to(path)}",
             f"chmod -R u+rX {path}, by its owner",
         )
     yield from _catalogue(repository)
@@ -135,8 +133,8 @@ def _repository(repository: Repository, environ: Mapping[str, str]) -> Iterator[
         yield Check(
             "unfinished runs",
             False,
-            f"{len(left)}: checkpoints of training runs that were killed",
-            f"dlv import checkpoints {runs / left[0]} --name NAME, then remove the folder",
+            f"{len(left)}: checkpoints of interrupted training runs",
+            f"dlv import checkpoints {runs / left[0]} --name NAME",
         )
 
 
@@ -173,5 +171,5 @@ def _catalogue(repository: Repository) -> Iterator[Check]:
         "clock",
         not late,
         f"{now[:19]} UTC" + (f", but the newest entry is of {newest[:19]}" if late else ""),
-        "set the clock: ages and the order of versions come from it" if late else None,
+        "set the clock: versions are ordered by it" if late else None,
     )

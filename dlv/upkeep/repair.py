@@ -408,7 +408,7 @@ def _switch(
     """Read back by name, then the index finds all of it in the new packs."""
     superseded.intend(repository, [pack.hash for pack in packs])
     reencode.verify(repository, store, packs, lambda _: None)
-    what = f"{sum(len(pack.rows.encodings) for pack in packs)} matrices repaired"
+    what = f"{sum(len(pack.rows.encodings) for pack in packs)} tensors repaired"
     reencode.switch(repository, store, packs, author, what)
 
 

@@ -60,7 +60,7 @@ def finish(repository: Repository, waiting: Restoring) -> Restored:
     try:
         return _finish(repository, waiting)
     except StorageError as error:
-        how = f"dlv gc --restore {waiting.place} goes on with it"
+        how = f"to continue: dlv gc --restore {waiting.place}"
         error.hint = f"{error.hint}; {how}" if error.hint else how
         raise
 

@@ -54,9 +54,9 @@ def best(text: str) -> Best:
         rest, _, direction = rest.rpartition(":")
     if not colon or not rest or not number.isdigit() or not int(number):
         raise UsageError(
-            f"`{text}` does not say what to keep",
-            why="METRIC:N keeps the N versions of each name that are best by METRIC",
-            hint="--keep-best accuracy:3, or loss:min:3",
+            f"`{text}` is not METRIC:N",
+            why="METRIC:N keeps the N best versions of each model",
+            hint="dlv gc --keep-best accuracy:3",
         )
     direction = direction or revisions.direction_of(rest)
     if direction is None:

@@ -27,7 +27,7 @@ CONFIG, TRIALS = "config.toml", "trials.db"
 LOCKS = (GC_LOCK, "archive.lock", "files.lock", locks.GATE, f"{LIVE}.lock")
 FOLDERS = ("tmp", "quarantine", "cache", "packs", "manifests", "facts", "files.git", "trials")
 DATABASES = ("dlv.db", LIVE, TRIALS)
-NO_FOLDER, NO_FILE = "it is no folder", "it is no file"
+NO_FOLDER, NO_FILE = "it is not a folder", "it is not a file"
 # Without these nothing can be set aside.
 _FIRST = ("tmp", "quarantine", *LOCKS)
 
@@ -68,7 +68,7 @@ def _places(path: Path) -> Iterator[Wrong]:
             mode = (path / name).stat().st_mode
         except OSError:
             if (path / name).is_symlink() and name != CONFIG:
-                yield Wrong(kind, name, "it is a link to nothing")
+                yield Wrong(kind, name, "it is a broken link")
             continue
         if (kind == "folder") != stat.S_ISDIR(mode) or not (kind == "folder" or stat.S_ISREG(mode)):
             yield Wrong(kind, name, NO_FOLDER if kind == "folder" else NO_FILE)
@@ -123,7 +123,7 @@ def _mended(repository: Repository, wrong: Wrong) -> tuple[str, str]:
         return wrong.name, "its owner may read and write it again"
     if wrong.kind == "quarantine":
         quarantine.list_again(repository, path.parent)
-        return wrong.name, "a list made from what lies in its folder"
+        return wrong.name, "rebuilt from its folder"
     if wrong.kind == "format":
         _refuse_newer(repository)
     if os.path.lexists(path):
@@ -138,7 +138,7 @@ def _mended(repository: Repository, wrong: Wrong) -> tuple[str, str]:
         path.touch()
     else:
         return wrong.name, "set aside"
-    return wrong.name, "written anew; what stood there lies in quarantine"
+    return wrong.name, "rewritten; the old one is in quarantine"
 
 
 def _set_aside(repository: Repository, path: Path, kind: str) -> None:
@@ -169,7 +169,7 @@ def _refuse_newer(repository: Repository) -> None:
                 decode(data) if what == "manifest" else decode_fact(data)
             except NewerFormat as error:
                 raise NewerFormat(
-                    f"{repository.path} seems to be a newer dlv's, so that its format is not told",
+                    f"{repository.path} seems to be written by a newer dlv",
                     why=f"{what} {digest[:12]}: {error.message}",
                     hint="pip install --upgrade dlv, then dlv fsck --repair",
                 ) from error

@@ -70,7 +70,10 @@ class Added:
 def add(repository: Repository, here: Path, paths: Sequence[str], request: Request) -> Added:
     """Look at the files and stage them, all or none of those that were named."""
     if request.input_shapes and request.network is None:
-        raise UsageError("--input-shape belongs to --network", hint="--network train.py:make_model")
+        raise UsageError(
+            "--input-shape requires --network",
+            hint="dlv add --network train.py:make_model --input-shape 1,1,28,28",
+        )
     db = repository.database
     known = replace(request, known=lambda net: networks.find(db, net) is not None)
     added = examine(repository.root, here, paths, known)
@@ -147,7 +150,7 @@ def _export(
     if not file or not factory:
         raise UsageError(
             f"`{code}` is not FILE.py:FACTORY",
-            hint="as in train.py:make_model, a function that takes nothing and returns a module",
+            hint="FACTORY takes no arguments and returns a torch module",
         )
     folder = repository.path / "runs" / "networks"
     folder.mkdir(parents=True, exist_ok=True)
@@ -173,8 +176,8 @@ def _shape(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.replace("x", ",").split(",")]
     if not all(part.isdecimal() for part in parts):
         raise UsageError(
-            f"`{text}` is no shape",
-            why="lengths with commas between, the batch first",
+            f"`{text}` is not a shape",
+            why="give lengths separated by commas, batch first",
             hint="1,1,28,28",
         )
     return tuple(int(part) for part in parts)
@@ -192,7 +195,7 @@ def examine(root: Path, here: Path, given: Sequence[str], request: Request) -> A
     added = Added()
     if request.format is not None and request.format not in detect.ROLES:
         raise UsageError(
-            f"no format is called `{request.format}`",
+            f"no format `{request.format}`",
             why="known are " + ", ".join(sorted(detect.ROLES)),
             did_you_mean=nearest(request.format, detect.ROLES),
         )
@@ -213,8 +216,8 @@ def examine(root: Path, here: Path, given: Sequence[str], request: Request) -> A
         elif start.exists():
             if is_part(start.name):
                 raise UsageError(
-                    f"{argument} is a file that dlv is writing, or had not come to the end of",
-                    hint="dlv gc removes what a killed command has left",
+                    f"{argument} is a temporary file of dlv",
+                    hint="to delete what interrupted commands left: dlv gc",
                 )
             try:
                 added.files.append(_examine(root, start, start.parent, request, added, named=True))
@@ -225,21 +228,19 @@ def examine(root: Path, here: Path, given: Sequence[str], request: Request) -> A
         else:
             siblings = os.listdir(start.parent) if start.parent.is_dir() else []
             raise NotFound(
-                f"there is no file `{argument}`", did_you_mean=nearest(start.name, siblings)
+                f"no such file: `{argument}`", did_you_mean=nearest(start.name, siblings)
             )
     if request.step is not None and len(added.files) > 1:
         weights = [file for file in added.files if file.role in ("weights", "snapshot")]
         if len({Path(file.path).parent for file in weights}) > 1:
-            raise UsageError(
-                "--step names the step of one snapshot", why=f"{len(weights)} were given"
-            )
+            raise UsageError("--step applies to one checkpoint", why=f"got {len(weights)}")
     sources: dict[str, str] = {}
     for file in added.files:
         source = sources.setdefault(file.path, file.source)
         if os.path.realpath(source) != os.path.realpath(file.source):
             raise Conflict(
-                f"{source} and {file.source} would both be `{file.path}`",
-                hint="add them one after the other, or copy them into the project",
+                f"{source} and {file.source} would both be stored as `{file.path}`",
+                hint="copy them into the project",
             )
     paths.check_together(sources)
     return added
@@ -336,7 +337,7 @@ def _examine(
         options = {"step": request.step_column, "time": request.time_column}
     elif not named and path.stat().st_size > LARGE_FILE:
         raise UsageError(
-            f"{name} is large and of no format that dlv knows", hint=f"dlv add {name} --as file"
+            f"{name} is large and in an unknown format", hint=f"dlv add {name} --as file"
         )
     digest, status = paths.hash_file(path, request.progress)
     return StagedFile(
@@ -403,7 +404,7 @@ def _check_events(path: Path, name: str, added: Added) -> None:
         raise Damaged(
             f"{name} is not an event file",
             why=found.error,
-            hint=f"dlv add {name} --as file keeps it as a plain file",
+            hint=f"to keep it as a plain file: dlv add {name} --as file",
         )
     if found.status == "damaged" and found.error is not None:
         added.warnings.append(f"{name}: {found.error}")
@@ -416,7 +417,7 @@ def _check_weights(
     opened = open_weights(path, format_, str(options["optimizer"]))
     try:
         if not opened.tensors:
-            raise UsageError(f"{name} holds no tensors", hint=f"dlv add {name} --as file")
+            raise UsageError(f"{name} has no tensors", hint=f"dlv add {name} --as file")
         _read_little(opened, added)
         added.warnings += [f"{name}: {note}" for note in opened.notes]
         if opened.beside:
@@ -471,7 +472,7 @@ def open_weights(path: Path, format_: str, optimizer: str = "keep") -> checkpoin
             return torch_files.open(str(path), optimizer=optimizer)
         return adapter.open(str(path))
     except UnsafeInput as error:
-        error.hint = error.hint or f"dlv add {path.name} --as file keeps it without reading it"
+        error.hint = error.hint or f"to keep it as a plain file: dlv add {path.name} --as file"
         raise
 
 
@@ -488,8 +489,8 @@ def open_network(path: Path, format_: str) -> checkpoint.Checkpoint:
     if opened.network is None:
         opened.close()
         raise UsageError(
-            f"{path.name} describes no network",
-            why=f"it holds {format_} weights alone",
+            f"{path.name} has no network",
+            why=f"it has {format_} weights only",
             hint=f"dlv add {path.name}",
         )
     return opened
@@ -502,7 +503,7 @@ def removals(entries: Sequence[str], paths: Sequence[str]) -> Iterator[StagedFil
         whole = prefix in ("", ".")
         matching = [p for p in entries if whole or p == prefix or p.startswith(prefix + "/")]
         if not matching:
-            raise NotFound(f"`{name}` is not in the version", did_you_mean=nearest(prefix, entries))
+            raise NotFound(f"no tracked file `{name}`", did_you_mean=nearest(prefix, entries))
         for path in matching:
             yield StagedFile(path=path, source="", role="removed", format="")
 
@@ -521,9 +522,9 @@ def changed(staged: StagedFile) -> str | None:
         try:
             status = os.stat(path)
         except FileNotFoundError:
-            return f"{what} is gone"
+            return f"{what} is missing"
         if (status.st_size, status.st_mtime_ns) != look:
-            return f"{what} was written to"
+            return f"{what} was changed"
     return None
 
 
@@ -562,7 +563,7 @@ def read_metrics(path: Path) -> tuple[list[Scalars], list[str]]:
     }
     if not numbers:
         raise UsageError(
-            f"{path} holds no metrics", why='numbers under names are wanted: {"accuracy": 0.98}'
+            f"{path} has no metrics", why='expected names with numbers, such as {"accuracy": 0.98}'
         )
     import dlv.events.formats.series as series_format
 
@@ -583,9 +584,9 @@ def parameters(values: Mapping[str, Any]) -> dict[str, Any]:
         dumps(found)
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise UsageError(
-            "a hyperparameter cannot be kept",
+            "invalid hyperparameter",
             why=str(error),
-            hint="numbers of 64 bits, texts, booleans, None, and lists or tables of them",
+            hint="use 64-bit numbers, strings, booleans, None, and lists or tables of these",
         ) from error
     return dict(found)
 

@@ -95,7 +95,7 @@ def _walk(place: Place, gathered: Gathered) -> list[tuple[str, Path]]:
                 what = "a link" if stat.S_ISLNK(mode) else "not a regular file"
                 gathered.skipped.append((name, "nested too deeply" if stat.S_ISDIR(mode) else what))
         if names > MOST_NAMES:
-            gathered.skipped.append((prefix, f"more than {MOST_NAMES} files: the rest is left out"))
+            gathered.skipped.append((prefix, f"more than {MOST_NAMES} files; the rest is skipped"))
             break
     return sorted(found)
 
@@ -105,7 +105,7 @@ def _take(gathered: Gathered, name: str, path: Path, step: int | None, optimizer
     found = detect.detect(str(path))
     role = detect.role_of(found)
     if found == "pickle":
-        raise UnsafeInput("a pickle, which could run any program")
+        raise UnsafeInput("a pickle, which could execute code")
     if role == "weights" and found in registry.READERS:
         if found == "npz" and detect.is_data_set(str(path)):
             role = "data"
@@ -158,7 +158,7 @@ def _clash(
         holder = gathered.holders.get((file.step, tensor))
         if holder is not None and holder.hash != file.hash:
             step = "without a step" if file.step is None else f"of step {file.step}"
-            return f"{tensor} {step} is in {holder.path} already"
+            return f"{tensor} {step} is already in {holder.path}"
         known = gathered.shapes.get(tensor, form)
         if known != form:
             return (
@@ -172,7 +172,7 @@ def _keep(gathered: Gathered, name: str, path: Path, role: str, format_: str) ->
     """As a plain file, if it is not too large."""
     size = path.stat().st_size
     if size > MOST_FILE:
-        raise UnsafeInput(f"{size >> 20} MiB, and of no format that dlv reads")
+        raise UnsafeInput(f"{size >> 20} MiB, in an unknown format")
     if gathered.plain + size > MOST_FILES:
         raise UnsafeInput(f"the run has more than {MOST_FILES >> 20} MiB of plain files")
     digest, status = paths.hash_file(path)

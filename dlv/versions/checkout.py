@@ -46,7 +46,7 @@ def checkout(repository: Repository, request: Request) -> CheckedOut:
         targets = _chosen(repository, targets, wanted, request)
     elif not targets:
         raise NotFound(
-            f"{found.version.label} has no files{'' if request.weights else ' besides weights'}",
+            f"{found.version.label} has no files{'' if request.weights else ' except weights'}",
             hint=f"dlv show {found.version.label}",
         )
     rough = None
@@ -86,12 +86,12 @@ def checkout(repository: Repository, request: Request) -> CheckedOut:
 
 def _check_approximate(request: Request, here: bool) -> None:
     if not request.weights:
-        raise UsageError("--planes is about weights", hint="leave out --no-weights")
+        raise UsageError("--planes requires weights", hint="dlv checkout without --no-weights")
     if here:
         raise UsageError(
-            "approximate weights do not go to the project's folder",
-            why="they are not those of any version",
-            hint="--to DIR",
+            "--planes requires --to",
+            why="approximate weights must not replace those of a version",
+            hint=f"dlv checkout {request.reference} --planes {request.planes} --to DIR",
         )
 
 
@@ -214,7 +214,7 @@ def _write(
             sink = HashedFile(out)
             registry.adapter(kind).restore(cast(BinaryIO, sink), renewed, tensors)
             return sink.tell(), sink.hexdigest()
-    metadata = {"dlv": version, "approximate": f"from the first {source.planes} planes only"}
+    metadata = {"dlv": version, "approximate": f"from the first {source.planes} byte planes"}
     if snapshot.step is not None:
         metadata["step"] = str(snapshot.step)
     if manifest.framework in ("pt", "torch"):

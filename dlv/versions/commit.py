@@ -82,20 +82,18 @@ def commit(repository: Repository, request: Request) -> Committed:
     given = (request.parameters, request.series, request.logs, request.events, request.metrics)
     if not (taken or request.allow_empty or any(given) or request.network):
         raise UsageError(
-            "nothing to commit", why="nothing is staged", hint="dlv add PATH.., or --allow-empty"
+            "nothing staged", hint="to stage everything: dlv add .; to commit anyway: --allow-empty"
         )
     parents, kind, base = _parents(repository, request)
     name = _name(repository, request, base)
     _check_text(request)
     for path, count in Counter(file.path for file in taken).items():
         if count > 1:
-            raise Conflict(f"{path} is there twice", why="as a staged file and as a given one")
+            raise Conflict(f"{path} is given twice", why="it is staged and given as a log")
     for file in taken:
         if file.role != "removed" and (why := adding.changed(file)):
             raise Conflict(
-                f"{file.path} has changed since it was added",
-                why=why,
-                hint=f"{adding.again(file)}, or dlv add --remove {file.path}",
+                f"{file.path} changed after it was staged", why=why, hint=f"{adding.again(file)}"
             )
     with repository.writing():
         before = None if base is None else _carried(repository, base)
@@ -193,7 +191,7 @@ def _blaming(files: Sequence[StagedFile]) -> Iterator[None]:
         named = [file for file in there if file.path in error.message]
         named += [file for file in there if Path(file.path).name in error.message]
         for file in named[:1]:
-            way = f"{adding.again(file)} when it is whole, or dlv add --remove {file.path}"
+            way = f"when it is complete: {adding.again(file)}"
             error.hint = f"{error.hint}; {way}" if error.hint else way
         raise
 
@@ -202,9 +200,9 @@ def _carried(repository: Repository, base: Version) -> Manifest:
     """What of the base can be carried on, now that gc is held off."""
     if versions.by_id(repository.database, base.id) is None:
         raise Conflict(
-            f"gc has taken {base.label} meanwhile",
-            why="it was removed long enough ago",
-            hint="repeat the command with another parent",
+            f"parent {base.label} was deleted by a concurrent dlv gc",
+            why=None,
+            hint="choose another parent: dlv commit --parent REF",
         )
     taken = facts.collected(repository.database).get(base.id) or set()
     return without_collected(repository.manifest(base.id), taken)
@@ -214,7 +212,7 @@ def _check_text(request: Request) -> None:
     try:
         f"{request.message}{request.author}".encode()
     except UnicodeEncodeError as error:
-        raise UsageError("the message or author is not valid Unicode", why=str(error)) from error
+        raise UsageError("message and author must be valid Unicode", why=str(error)) from error
 
 
 def _parents(repository: Repository, request: Request) -> tuple[list[Version], str, Version | None]:
@@ -225,7 +223,7 @@ def _parents(repository: Repository, request: Request) -> tuple[list[Version], s
     head = None if repository.head is None else versions.by_id(db, repository.head)
     if request.orphan:
         if request.parents:
-            raise UsageError("--orphan and --parent exclude each other")
+            raise UsageError("--orphan and --parent cannot be combined")
         return [], "commit", None
     if request.parents:
         named = [revisions.version(db, text) for text in request.parents]
@@ -240,13 +238,13 @@ def _name(repository: Repository, request: Request, base: Version | None) -> str
     name = request.name or pending_name or (base.name if base else None)
     if name is None:
         raise UsageError(
-            "the first commit needs a name",
-            why="versions are called NAME@1, NAME@2, ...",
+            "the first commit requires --name",
+            why="versions are named NAME@1, NAME@2, ...",
             hint="dlv commit -m MESSAGE --name lenet",
         )
     manifest_format.check_name(name)
     if versions.by_tag(repository.database, name) is not None:
-        raise Conflict(f"`{name}` is a tag already", hint="choose another name")
+        raise Conflict(f"`{name}` is already a tag", hint="choose another name")
     return name
 
 
@@ -301,7 +299,7 @@ def _already(repository: Repository, manifest: Manifest) -> Committed | None:
         snapshots=len(there.snapshots),
         seconds=0.0,
         base=None,
-        warnings=(f"{head.label} has all of this already: nothing was committed again",),
+        warnings=(f"identical to {head.label}; nothing committed",),
     )
 
 
@@ -312,7 +310,7 @@ def _still_staged(change: Change, files: Sequence[StagedFile]) -> None:
     if gone:
         raise Conflict(
             f"{gone[0]} is no longer staged",
-            why="another dlv committed it, or took it back, meanwhile",
+            why="another dlv process committed or unstaged it",
             hint="dlv status",
         )
 
@@ -367,7 +365,7 @@ def publish(
         if versions.by_id(db, manifest.id) is not None:
             if skip_known:
                 continue
-            raise Conflict("this very version exists already", why=manifest.id[:12])
+            raise Conflict("an identical version already exists", why=manifest.id[:12])
         number = versions.next_number(db, manifest.name)
         insert_version(db, manifest, new.network, new.summaries, number=number)
         change.record("number", manifest.id, {"name": manifest.name, "number": number})

@@ -94,7 +94,7 @@ def parse(text: str, metrics: Collection[str], parameters: Collection[str]) -> l
         if written is None:
             raise _wrong(text, at, "a metric or hyperparameter is missing")
         if op is None:
-            raise _wrong(text, term.end(), f"`{written}` is followed by no comparison")
+            raise _wrong(text, term.end(), f"`{written}` has no comparison")
         value = _VALUE.match(text, term.end())
         assert value is not None
         if value["value"] is None:
@@ -102,9 +102,9 @@ def parse(text: str, metrics: Collection[str], parameters: Collection[str]) -> l
         if value["rest"] is not None:
             word = value["rest"].split()[0]
             if word in ("or", "not", "&&", "||"):
-                why = f"`{word}` is not known here: conditions are joined by `and` only"
+                why = f"unexpected `{word}`: conditions can only be joined by `and`"
             else:
-                why = f"`{word}` was not expected; quote a value that holds blanks"
+                why = f"unexpected `{word}`; quote values with spaces"
             raise _wrong(text, value.start("rest"), why)
         key = find(_unquoted(written), metrics, parameters)
         word = _unquoted(value["value"])
@@ -117,7 +117,7 @@ def parse(text: str, metrics: Collection[str], parameters: Collection[str]) -> l
 def _wrong(text: str, position: int, why: str) -> UsageError:
     mark = f" (at `{text[position:].strip()[:20]}`)" if text[position:].strip() else ""
     return UsageError(
-        f"the condition `{text}` cannot be read",
+        f"invalid condition `{text}`",
         why=why + mark,
         hint="dlv list --where 'accuracy>0.9 and lr=0.1'",
     )
@@ -146,8 +146,8 @@ def find(text: str, metrics: Collection[str], parameters: Collection[str]) -> Ke
         return Key(name, figure)
     if name in metrics:
         raise NotFound(
-            f"a metric has no figure `{figure}`",
-            why="last, min and max are known of each",
+            f"unknown statistic `{figure}` of a metric",
+            why="use last, min or max",
             did_you_mean=[f"{name}.{near}" for near in nearest(figure, FIGURES)],
         )
     known = sorted({*metrics, *parameters})
@@ -163,6 +163,6 @@ def find(text: str, metrics: Collection[str], parameters: Collection[str]) -> Ke
 
 def _listed(known: list[str]) -> str:
     if not known:
-        return "no version has any"
+        return "no version has metrics or hyperparameters"
     more = f" and {len(known) - 8} more" if len(known) > 8 else ""
-    return f"there are {', '.join(known[:8])}{more}"
+    return f"tags: {', '.join(known[:8])}{more}"

@@ -67,7 +67,7 @@ def _item_bytes(item: Reuse, held: Mapping[str, Tensor]) -> int:
     source = held.get(item.name)
     if source is not None and item.action == COPY and source.elements:
         return source.nbytes // source.elements
-    raise UsageError(f"`{item.name}` is {item.dtype}, of which dlv can make no new elements")
+    raise UsageError(f"cannot initialize `{item.name}`: unsupported dtype {item.dtype}")
 
 
 def _read(item: Reuse, held: Mapping[str, Tensor], seed: int) -> Raw:
@@ -84,7 +84,7 @@ def carried_values(item: Reuse, old: Raw, made: Raw) -> bytes:
     """The new tensor's bytes with the old one's put where they belong, whatever they stand for."""
     size = ITEM_BYTES[item.dtype]
     if len(memoryview(old).cast("B")) != math.prod(item.old_shape or ()) * size:
-        raise Damaged(f"the tensor {item.name} has a wrong length")
+        raise Damaged(f"tensor {item.name} has the wrong length")
     words = np.dtype(f"V{size}")
     source = np.frombuffer(old, words).reshape(item.old_shape or ())
     target = np.frombuffer(bytearray(made), words).reshape(item.shape or ())
@@ -138,7 +138,7 @@ def narrowed(values: npt.NDArray[np.float64], dtype: str) -> bytes:
     try:
         kind = np.dtype(dtype)
     except TypeError as error:
-        raise UsageError(f"dlv can make no new elements of {dtype}") from error
+        raise UsageError(f"cannot initialize values of dtype {dtype}") from error
     return np.ascontiguousarray(values.astype(kind), kind.newbyteorder("<")).tobytes()
 
 
@@ -190,7 +190,7 @@ def held_by(
     if manifest.network is None:
         raise NotFound(
             f"{label} has no network to edit",
-            hint="dlv add NETWORK and dlv commit give it one; dlv copy alone takes the files",
+            hint="add a network first: dlv add NETWORK && dlv commit",
         )
     tensors = _tensors(manifest, snapshot, store) if weights else []
     network = stored_network(store, manifest.network.id)
@@ -247,9 +247,9 @@ def copy(
     found = revisions.resolve(repository.database, request.reference)
     if found.file is not None or (found.snapshot is not None and not instructions):
         raise UsageError(
-            f"`{request.reference}` names a part of a version",
-            why="a copy begins with all of it",
-            hint=f"dlv checkout {request.reference} --to DIR writes this part",
+            f"`{request.reference}` is a checkpoint or file",
+            why="only whole versions can be copied",
+            hint=f"to write this part: dlv checkout {request.reference} --to DIR",
         )
     _check_free(repository, request)
     manifest = repository.manifest(found.version.id)
@@ -289,13 +289,12 @@ def _check_free(repository: Repository, request: Request) -> None:
     db, name = repository.database, request.name
     check_name(name)
     if versions.by_tag(db, name) is not None:
-        raise Conflict(f"`{name}` is a tag already", hint="choose another name")
+        raise Conflict(f"`{name}` is already a tag", hint="choose another name")
     taken = versions.of_name(db, name)
     if taken and not request.force:
         raise Conflict(
-            f"the name `{name}` is taken",
-            why=f"{taken[-1].label} exists",
-            hint=f"choose another name, or -f: the next commit is then a further `{name}`",
+            f"model `{name}` already exists",
+            hint="choose another name, or let the next commit add to it: dlv copy -f",
         )
 
 
@@ -336,7 +335,7 @@ def _edited(
         targets.append(_made(path, "weights", size, partial(_save, tensors)))
         result.made = [network_path, path]
     elif request.weights:
-        result.notes.append(f"{source.version.label} has no weights to carry over")
+        result.notes.append(f"{source.version.label} has no weights")
     return targets
 
 
@@ -347,7 +346,7 @@ def _files(manifest: Manifest, source: Reference, result: Copied) -> list[Target
     logs = [entry.path for entry in manifest.files if entry.role == "log"]
     if logs:
         names = ", ".join(logs[:3]) + (f" and {len(logs) - 3} more" if len(logs) > 3 else "")
-        result.notes.append(f"{names}: left out, it tells how {source.version.label} was trained")
+        result.notes.append(f"skipped {names}: logs of the training of {source.version.label}")
     return delivery.associated(replace(manifest, files=kept))
 
 

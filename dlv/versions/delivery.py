@@ -117,7 +117,7 @@ def targets(
     removed = {row.index for row in rows if row.removed}
     for index, snapshot in enumerate(manifest.snapshots):
         if index in removed and only is None:
-            notes.append(f"the snapshot at step {snapshot.step} was removed and is left out")
+            notes.append(f"skipped the removed checkpoint at step {snapshot.step}")
         elif only is None or index == only:
             found += _weights(manifest, snapshot, request.format)
     return _apart(found), notes
@@ -182,13 +182,13 @@ def write(
     """
     paths.check_together([target.path for target in targets])
     if result.folder.resolve().is_relative_to(repository.path.resolve()):
-        raise UsageError(f"{result.folder} belongs to dlv", hint="choose another folder")
+        raise UsageError(f"{result.folder} is used by dlv", hint="choose another folder")
     working = Working(result.folder, repository.database if here else None, request.opened)
     todo = _needed(repository, targets, working, request, result)
     _check_stored(repository, todo)
     request.total(sum(target.item.bytes for target in todo))
     if result.folder.exists() and not result.folder.is_dir():
-        raise Conflict(f"{result.folder} is a file", why="a folder is needed there")
+        raise Conflict(f"{result.folder} is a file", why="a directory is required")
     with user_files.Batch(Folder(result.folder), create=True) as batch:
         batch.clear(target.path for target in targets)
         made = {t.path: _small(repository, t, batch) for t in todo if t.container is None}
@@ -224,7 +224,7 @@ def check_staged(repository: Repository, new: Version, *, force: bool) -> list[S
         raise Conflict(
             f"{number} would become part of a version made from {new.label}:"
             f" {_listed([file.path for file in waiting])}",
-            hint="dlv commit -m MESSAGE, or dlv reset to unstage",
+            hint="to commit them: dlv commit; to unstage them: dlv reset",
         )
     return waiting
 
@@ -307,7 +307,7 @@ def _told(
 
 def _overwritten(lost: Sequence[str]) -> Conflict:
     return Conflict(
-        f"{_listed(lost)} would be overwritten",
+        f"would overwrite uncommitted changes in {_listed(lost)}",
         why=f"{'its content is' if len(lost) == 1 else 'their content is'} in no version",
         hint="commit or move first, or -f to lose the content",
     )
@@ -337,8 +337,8 @@ def _needed(
         todo.append(target)
     if blocked:
         raise Conflict(
-            f"{_listed(blocked)} cannot be written",
-            why="a folder or a broken link is in the way",
+            f"cannot write {_listed(blocked)}",
+            why="a directory or broken link is in the way",
             hint="move it away",
         )
     if lost:
@@ -393,7 +393,7 @@ def _check_stored(repository: Repository, targets: Sequence[Target]) -> None:
                 digest = target.snapshot.hashes[index]
                 if digest is not None and store.encoding(digest) is None:
                     raise Damaged(
-                        f"a matrix of {target.path} is missing", why=digest, hint="dlv fsck"
+                        f"a tensor of {target.path} is missing", why=digest, hint="dlv fsck"
                     )
 
 

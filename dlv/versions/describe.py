@@ -144,8 +144,8 @@ def describe(
     found = revisions.resolve(db, reference)
     if found.file is not None:
         raise UsageError(
-            f"`{reference}` names a file",
-            why="a version or a snapshot is wanted here",
+            f"`{reference}` is a file",
+            why="a version or checkpoint is required here",
             hint=f"dlv show {reference}",
         )
     version, manifest = found.version, repository.manifest(found.version.id)

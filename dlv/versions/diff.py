@@ -132,7 +132,7 @@ def diff(
     matrices too. `planes`: only so many of each matrix are read, the first.
     """
     if len(references) < 2:
-        raise UsageError("diff takes two or more versions", hint="dlv diff lenet@1 lenet@2")
+        raise UsageError("dlv diff requires two versions", hint="dlv diff lenet@1 lenet@2")
     default = SECTIONS[:2] if layer is not None else SECTIONS
     chosen = tuple(name for name in SECTIONS if name in (sections or default))
     store = MatrixStore.of(repository)
@@ -158,8 +158,8 @@ def _side(repository: Repository, store: MatrixStore, text: str, notes: list[str
     found = revisions.resolve(repository.database, text)
     if found.file is not None:
         raise UsageError(
-            f"`{text}` names a file",
-            why="diff compares versions and snapshots; their files stand under `files`",
+            f"`{text}` is a file",
+            why="dlv diff compares versions and checkpoints",
             hint=f"dlv show {text}",
         )
     notes.extend(found.notes)
@@ -197,8 +197,8 @@ class _Wanted:
                     self.tensors.update(node.params.values())
         if not self.tensors and not any(fnmatchcase(name, pattern) for name in known):
             raise NotFound(
-                f"no layer is called `{pattern}`",
-                why="neither by name nor by alias in any of the versions",
+                f"no layer `{pattern}`",
+                why="in none of the versions, by name or alias",
                 did_you_mean=nearest(pattern, known),
                 hint=f"dlv desc {sides[0].label} --layers",
             )

@@ -98,9 +98,9 @@ def take_network(where: str, opened: Checkpoint, writer: Writer, store: Store) -
         known = store.encoding(digest)
         if known is None:
             raise UsageError(
-                f"the network of {where} needs the constant `{name}`, which is not stored here",
-                why=f"matrix {digest[:12]}",
-                hint="import the model itself instead of its network.json",
+                f"the network of {where} needs the constant `{name}`, which is missing",
+                why=f"tensor {digest[:12]}",
+                hint="add the model file instead of its network.json",
             )
         constants.append(
             {"name": name, "dtype": known.dtype, "shape": list(known.shape), "hash": digest}
@@ -113,8 +113,8 @@ def _store(tensor: Tensor, digest: str, where: str, writer: Writer) -> Constant:
     made = writer.add(tensor.dtype, tensor.shape, tensor.read())
     if made != digest:
         raise Conflict(
-            f"the constant `{tensor.name}` of {where} is not what the network says",
-            why=f"matrix {made[:12]} instead of {digest[:12]}",
+            f"constant `{tensor.name}` of {where} differs from the network",
+            why=f"tensor {made[:12]} instead of {digest[:12]}",
         )
     return {"name": tensor.name, "dtype": tensor.dtype, "shape": list(tensor.shape), "hash": made}
 
@@ -155,7 +155,7 @@ def carry_network(reference: NetworkReference, shapes: Shapes, store: Store) -> 
     if errors:
         return Structure(
             warnings=[
-                "the network of the parent does not fit these weights and is left out: "
+                "the parent's network does not fit these weights and is not inherited: "
                 + errors[0].message
             ]
         )
@@ -174,7 +174,7 @@ def network_warnings(problems: Sequence[Problem], unused: Collection[str] = ()) 
     if named:
         more = f" and {len(named) - 3} more" if len(named) > 3 else ""
         what = "the tensor" if len(named) == 1 else "the tensors"
-        lines.append(f"network: no node uses {what} {', '.join(named[:3])}{more}")
+        lines.append(f"network: no layer uses {what} {', '.join(named[:3])}{more}")
     return lines
 
 
@@ -353,9 +353,9 @@ def _agreeing(draft: Draft, file: StagedFile, opened: Checkpoint) -> Checkpoint:
 def _scheme(request: Request, *, carried: bool) -> Scheme | None:
     if request.scheme is not None and carried:
         raise UsageError(
-            f"there are no new weights to store as {request.scheme}",
-            why="no weights are staged, and a version that exists is not changed",
-            hint=f"dlv quantize REF --to {request.scheme} makes a quantized version of REF",
+            f"no new weights to quantize to {request.scheme}",
+            why="no weights are staged, and existing versions never change",
+            hint=f"to quantize a version: dlv quantize REF --to {request.scheme}",
         )
     from dlv.pas.layouts import schemes
 
@@ -369,7 +369,7 @@ def _lossy(draft: Draft, scheme: Scheme, weights: Weights, tally: Tally) -> None
 
     draft.rounded = rounding.changed(weights)
     if not draft.rounded:
-        draft.warnings.append(f"{scheme} changed nothing: the weights are stored as they are")
+        draft.warnings.append(f"quantizing to {scheme} changes nothing; weights are stored exactly")
         return
     draft.weights, draft.scheme = weights, scheme.get_config()
     draft.warnings += tally.notes
@@ -388,9 +388,9 @@ def prove(draft: Draft) -> None:
     for file in draft.of_role(*WEIGHT_ROLES):
         if file.path not in proven and paths.hash_file(Path(file.source))[0] != file.hash:
             raise Conflict(
-                f"{file.path} has changed since it was added",
-                why="its content is another one",
-                hint=f"{adding.again(file)}, or dlv add --remove {file.path}",
+                f"{file.path} changed after it was staged",
+                why="its content differs",
+                hint=f"{adding.again(file)}",
             )
 
 
@@ -482,9 +482,9 @@ def _put_series(
     for run, tag in [(s.run, s.tag) for s in found] + [(run, row.tag) for _, run, row in events]:
         if (run, tag) in names:
             raise Conflict(
-                f"the series `{tag}` comes from two logs",
-                why=f"both are called `{run}`" if run else None,
-                hint="give one log another name, or dlv add --as file LOG keeps it as a plain file",
+                f"metric `{tag}` is in two logs",
+                why=f"both are named `{run}`" if run else None,
+                hint="rename one log, or keep it as a plain file: dlv add LOG --as file",
             )
         names.add((run, tag))
     import dlv.events.formats.series as series_format
@@ -514,7 +514,9 @@ def _given_series(draft: Draft, request: Request) -> list[Scalars]:
         found += adding.read_log(source, run, options)
     for file in request.metrics:
         scalars, skipped = adding.read_metrics(file)
-        draft.warnings += [f"{file.name}: `{key}` is no number and left out" for key in skipped]
+        draft.warnings += [
+            f"{file.name}: skipped `{key}`, which is not a number" for key in skipped
+        ]
         taken = {(known.run, known.tag) for known in found}
         for one in scalars:
             clash = (one.run, one.tag) in taken
@@ -550,7 +552,9 @@ def weights_of(model: Any) -> dict[str, Any]:
     """The tensors of its state dict, in its order, without what parallel training puts before."""
     state_dict = getattr(unwrapped(model), "state_dict", None)
     if not callable(state_dict):
-        raise UsageError(f"{type(model).__name__} is no torch module", why="it has no state_dict()")
+        raise UsageError(
+            f"{type(model).__name__} is not a torch module", why="it has no state_dict() method"
+        )
     # Modules may keep other things beside tensors.
     return {name: value for name, value in state_dict().items() if hasattr(value, "detach")}
 
@@ -569,7 +573,7 @@ def network_of(model: Any, example: Any) -> Checkpoint | None:
     except Exception as error:  # the model's own code is run
         why = f"{type(error).__name__}: {error}"
     warnings.warn(
-        f"{type(model).__name__} is kept without its network: {why}", UserWarning, stacklevel=4
+        f"{type(model).__name__} is committed without its network: {why}", UserWarning, stacklevel=4
     )
     return None
 

@@ -154,8 +154,8 @@ def _check_names(wanted: Filter, everything: Sequence[Version]) -> None:
                     f"`{name}` is a version; `list` takes names", hint=f"dlv list {base}"
                 )
             raise NotFound(
-                f"no model is named `{name}`",
-                why=f"there are {len(known)} names",
+                f"no model `{name}`",
+                why=f"{len(known)} exist names",
                 did_you_mean=nearest(name, known),
                 hint="dlv list --names",
             )
@@ -166,7 +166,7 @@ def _check_tag(wanted: str | None, everything: Sequence[Version]) -> None:
     if wanted is not None and not re.search(r"[*?\[]", wanted) and wanted not in known:
         raise NotFound(
             f"no version has the tag `{wanted}`",
-            why=f"there {'is 1 tag' if len(known) == 1 else f'are {len(known)} tags'}",
+            why=f"{'1 tag' if len(known) == 1 else f'{len(known)} tags'} here",
             did_you_mean=nearest(wanted, known),
             hint="dlv tag",
         )
@@ -287,9 +287,9 @@ def log(
         else:
             if reference is None and repository.head is None:
                 raise NotFound(
-                    "there is no HEAD yet",
-                    why="nothing was committed or checked out here",
-                    hint="dlv log --all shows every version there is",
+                    "no commits yet",
+                    why="no commits or checkouts here",
+                    hint="to show all versions: dlv log --all",
                 )
             start = revisions.whole(db, reference or "HEAD")
             tips, notes = versions.ancestors(db, start.version.key), start.notes
@@ -377,11 +377,11 @@ def lossy_note(db: Database, version: Version) -> str | None:
     """What to know before the weights of a version are used as if they were exact."""
     if version.scheme is None:
         return None
-    text = f"{version.label} is lossy: its weights were rounded by {version.scheme}"
+    text = f"{version.label} is quantized to {version.scheme}"
     found = [parent for parent in parents_of(db, version) if parent.kind == "scheme"]
     if found:
-        return f"{text}; {found[0].label or found[0].id[:12]} has the exact ones"
-    return f"{text}, and the exact ones were not kept in it"
+        return f"{text}; the exact weights are in {found[0].label or found[0].id[:12]}"
+    return f"{text}; the exact weights are not stored"
 
 
 def relation(db: Database, first: Version, second: Version) -> Relation:

@@ -92,9 +92,9 @@ def quantize(
             store.close()
         if not rounding.changed(weights):
             raise UsageError(
-                f"{scheme} changes nothing in {source.label}",
+                f"quantizing to {scheme} changes nothing in {source.label}",
                 why="; ".join(work.tally.notes)
-                or "it has no matrix of numbers that it would round",
+                or "it has no tensor of numbers that it would round",
                 hint=f"dlv desc {source.label} --layers",
             )
         made = replace(
@@ -124,7 +124,7 @@ def _source(repository: Repository, reference: str) -> Version:
             hint=f"dlv quantize {found.version.label} --to fp16",
         )
     if not repository.manifest(found.version.id).snapshots:
-        raise UsageError(f"{found.version.label} has no weights", why="there is nothing to round")
+        raise UsageError(f"{found.version.label} has no weights", why="nothing to quantize")
     return found.version
 
 

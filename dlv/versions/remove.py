@@ -74,7 +74,7 @@ def remove(
                 tagged = next(version for version in found.values() if version.tags)
                 raise Conflict(
                     f"{tagged.label} has the tag `{tagged.tags[0]}`",
-                    why="what is tagged is meant to stay",
+                    why="tagged versions are protected",
                     hint=f"dlv tag --delete {tagged.tags[0]}, or dlv rm -f deletes it too",
                 )
             if not force:
@@ -122,8 +122,7 @@ def _chosen(repository: Repository, text: str, *, all_versions: bool) -> list[Ve
     version = revisions.version(repository.database, text)
     if version.state in ("removed", "undone"):
         raise Conflict(
-            f"{version.label} was {version.state} already",
-            hint="dlv undo --list shows how to get it back",
+            f"{version.label} is already {version.state}", hint="to restore it: dlv undo --list"
         )
     return [version]
 
@@ -141,7 +140,7 @@ def parse_steps(text: str) -> list[tuple[int, int]]:
         if low > high:
             raise UsageError(
                 f"`{text}` does not name steps",
-                why=f"`{part.strip()}` is neither a step nor a range of steps",
+                why=f"`{part.strip()}` is not a step or a range of steps",
                 hint="dlv rm REF --checkpoints 100,300-500",
             )
         found.append((low, high))
@@ -160,9 +159,9 @@ def _rows(
         if not here:
             steps = ", ".join(str(row.step) for row in rows if row.step is not None)
             raise NotFound(
-                f"{version.label} has no snapshot at step {low}"
+                f"{version.label} has no checkpoint at step {low}"
                 + (f" to {high}" if high != low else ""),
-                why=f"it has {steps}" if known - {None} else "its snapshots have no steps",
+                why=f"it has {steps}" if known - {None} else "its checkpoints have no steps",
                 hint=f"dlv show {version.label}",
             )
         chosen += here

@@ -97,7 +97,7 @@ def file(repository: Repository, reference: Reference) -> ShownFile:
     paths = [entry.path for entry in manifest.files]
     if any(c.path == reference.file for s in manifest.snapshots for c in s.containers):
         raise UsageError(
-            f"{reference.file} holds weights, which are not stored as a file",
+            f"{reference.file} is a weight file",
             hint=f"dlv checkout {version.label} {reference.file} --to DIR",
         )
     raise NotFound(

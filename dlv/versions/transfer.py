@@ -174,7 +174,7 @@ def _no_weights(manifest: Manifest, version: Version, request: Request) -> NotFo
         return NotFound(message, hint=f"dlv show {version.label}")
     why = "only its network was added"
     if manifest.network.origin.get("importer") == "caffe":
-        why = "the prototxt was added without its .caffemodel, which holds them"
+        why = "the prototxt was added without its .caffemodel"
     return NotFound(
         message,
         why=why,
@@ -197,7 +197,9 @@ def _runnable(
             hint=f"dlv export {request.reference} weights.safetensors",
         )
     if request.layers or request.matrices:
-        raise UsageError("a model is written whole", hint="leave out --layer and --tensor")
+        raise UsageError(
+            "a model file holds all layers", hint="run dlv export without --layer and --tensor"
+        )
     tensors = {
         manifest.tensors[i].name: (manifest.tensors[i].dtype, manifest.tensors[i].shape)
         for i in chosen
@@ -205,7 +207,7 @@ def _runnable(
     for problem in verification.verify(network, tensors):
         if problem.severity == "error":
             raise UsageError(
-                f"the network of {version.label} cannot be run, so no model is written",
+                f"the network of {version.label} cannot be run, so it cannot be exported",
                 why=str(problem),
                 hint=f"dlv desc {request.reference} --network",
             )
@@ -234,9 +236,9 @@ def _format_of(out: Path) -> str:
     found = _BY_SUFFIX.get(out.suffix.lower())
     if found is None:
         raise UsageError(
-            f"what format is `{out.name}` to have?",
-            why=f"its ending says nothing; known are {', '.join(_BY_SUFFIX)}",
-            hint="--file-format safetensors, or another ending",
+            f"cannot infer a format from `{out.name}`",
+            why=f"known extensions: {', '.join(_BY_SUFFIX)}",
+            hint="give --file-format, such as --file-format safetensors",
         )
     return found
 
@@ -248,7 +250,7 @@ def _free(request: Request) -> None:
     if out.exists() and not out.is_file():
         raise Conflict(f"{out} is a pipe or a device", hint="name a file")
     if not out.parent.is_dir():
-        raise NotFound(f"there is no folder `{out.parent}`", hint=f"mkdir -p {out.parent}")
+        raise NotFound(f"no such directory: `{out.parent}`", hint=f"mkdir -p {out.parent}")
     if (out.exists() or out.is_symlink()) and not request.force:
         raise Conflict(f"{out} exists", hint="-f to overwrite it")
 
@@ -264,7 +266,9 @@ def _export_network(
     network: Network, version: Version, request: Request, notes: tuple[str, ...]
 ) -> Exported:
     if request.layers or request.matrices:
-        raise UsageError("a network is written whole", hint="leave out --layer and --tensor")
+        raise UsageError(
+            "a network file holds all layers", hint="run dlv export without --layer and --tensor"
+        )
     _free(request)
     data = network_json.text(network).encode("utf-8")
     with user_files.replace(Folder(request.out.parent), request.out.name) as out:
@@ -292,9 +296,7 @@ def _choose(
     if not request.everything:
         chosen = [i for i in present if manifest.tensors[i].role != "optimizer"]
     if not chosen:
-        raise UsageError(
-            f"{request.reference} holds nothing but an optimizer's state", hint="--all exports it"
-        )
+        raise UsageError(f"{request.reference} has only optimizer state", hint="--all exports it")
     return chosen, len(present) - len(chosen)
 
 
@@ -303,7 +305,7 @@ def _matching(pattern: str, names: dict[int, str], noun: str, reference: str) ->
     if not found:
         raise NotFound(
             f"no {noun} of {reference} matches `{pattern}`",
-            why="* and ? stand for any text and any one character",
+            why="* and ? are wildcards",
             did_you_mean=nearest(pattern, dict.fromkeys(names.values())),
             hint=f"dlv desc {reference}",
         )

@@ -147,7 +147,7 @@ class Version:
             if tensor.name == name and digest is not None:
                 return self._store.matrix(digest)
         raise NotFound(
-            f"{self.row.label} has no matrix `{name}`", did_you_mean=nearest(name, self.matrices)
+            f"{self.row.label} has no tensor `{name}`", did_you_mean=nearest(name, self.matrices)
         )
 
     def matrix(self, name: str) -> Array:
@@ -181,7 +181,7 @@ class Version:
         if not held:
             names = {tensor.name for tensor in self.manifest.tensors}
             raise NotFound(
-                f"{self.row.label} has no matrix `{name}`", did_you_mean=nearest(name, names)
+                f"{self.row.label} has no tensor `{name}`", did_you_mean=nearest(name, names)
             )
         raws = retrieval.related(self._store, [digest for _, digest in held.values()])
         return {
@@ -213,8 +213,8 @@ class Version:
         if network is None or reference is None:
             raise NotFound(
                 f"{self.row.label} has no network",
-                why="weights alone do not say what is computed with them",
-                hint="load_into(module) fills a module of yours; dlv.log_model keeps the network",
+                why="a network is required to run the model",
+                hint="fill your own module: version.load_into(module)",
             )
         import dlv.network.torch.module as torch_module
 

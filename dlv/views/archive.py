@@ -42,7 +42,7 @@ def archived(outcome: Archived) -> tuple[dict[str, Any], list[Block]]:
     fields: dict[str, Cell] = {
         "packs before": Bytes(outcome.before),
         "packs planned" if outcome.dry_run else "packs after": Bytes(outcome.after),
-        "stored anew": f"{outcome.changed} of {outcome.matrices} matrices",
+        "stored again": f"{outcome.changed} of {outcome.matrices} tensors",
     }
     if slowest is not None:
         fields["slowest"] = f"{slowest.label}: {seconds(slowest.microseconds)}"

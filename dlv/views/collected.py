@@ -40,7 +40,7 @@ def collected(outcome: Collected) -> tuple[dict[str, Any], list[Block]]:
     }
     packs, before, live = outcome.rewritten
     if packs:
-        fields["packs written anew"] = Items([packs, Bytes(before), Bytes(live)])
+        fields["packs written again"] = Items([packs, Bytes(before), Bytes(live)])
     if outcome.unused:
         fields["unused in packs that stay"] = Bytes(outcome.unused)
     if outcome.trials:
@@ -85,7 +85,7 @@ def collected(outcome: Collected) -> tuple[dict[str, Any], list[Block]]:
     if outcome.restored is not None:
         blocks += restored(outcome.restored)[1]
     elif outcome.interrupted is not None:
-        blocks.append(f"a restore of {outcome.interrupted} was interrupted")
+        blocks.append(f"the restore of {outcome.interrupted} was interrupted")
     blocks.append(Fields(fields))
     if outcome.kept:
         table = Table(

@@ -167,14 +167,14 @@ def _against_source(
 
 def left_out(networks: Networks) -> Iterator[str]:
     """Networks that there are none of, one line each."""
-    yield from (f"{each.origin} is left out: {each.reason}" for each in networks.dropped)
+    yield from (f"skipped {each.origin}: {each.reason}" for each in networks.dropped)
 
 
 def skipped(networks: Networks) -> str | None:
     if not networks.skipped:
         return None
     shown = ", ".join(networks.skipped[:4]) + (", .." if len(networks.skipped) > 4 else "")
-    return f"nothing matched in {plural(len(networks.skipped), 'model')}: {shown}"
+    return f"no match in {plural(len(networks.skipped), 'model')}: {shown}"
 
 
 # Of `copy`: one network, and what became of each tensor

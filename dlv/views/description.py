@@ -358,7 +358,7 @@ def _storage(description: Description) -> Iterator[Block]:
             "ratio": None if storage.ratio is None else Number(storage.ratio, 3),
             # These are other versions', so they are no part of the ratio.
             **({"bases besides": Bytes(storage.bases)} if storage.bases else {}),
-            "different matrices": Count(storage.matrices),
+            "different tensors": Count(storage.matrices),
         }
     )
 
@@ -419,7 +419,7 @@ def matrix_blocks(description: Description, output: Output) -> Iterator[Block]:
             figures = description.statistics[held.name]
             if figures is None:
                 yield Fields(fields)
-                yield f"the numbers of {held.dtype} are not known to dlv"
+                yield f"the numbers of {held.dtype} are unknown to dlv"
                 continue
             yield Fields(fields | _statistics_cells(figures))
             if figures.histogram is not None:

@@ -76,7 +76,7 @@ def structure_title(diff: Diff) -> str:
     }
     told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
     equal = equal_text(diff, 0)
-    return f"structure: {equal} ({told})" if equal else f"structure: {told}"
+    return f"network: {equal} ({told})" if equal else f"network: {told}"
 
 
 def equal_text(diff: Diff, place: int) -> str:
@@ -263,7 +263,7 @@ def text(diff: Diff, everything: bool, terminal: bool) -> Iterator[Block]:
 def _relations(diff: Diff) -> Iterator[str]:
     for other in diff.others:
         if other.relation.kind == "same" and other.side.label != diff.sides[0].label:
-            yield f"both are snapshots of {other.side.version.label}"
+            yield f"both are checkpoints of {other.side.version.label}"
         else:
             yield other.relation.text
 
@@ -367,13 +367,13 @@ def _matrices(diff: Diff, everything: bool) -> Section:
     hidden = sum(other.hidden for other in diff.others)
     note = ""
     if hidden:
-        note = f"{plural(hidden, 'more difference')} in the optimizer's matrices (--all)"
+        note = f"{plural(hidden, 'more difference')} in the optimizer's tensors (--all)"
     readings = [p.reading for other in diff.others for p in other.matrices if p.reading]
     note = "; ".join([*([note] if note else []), *reading_lines(readings)])
     if len(diff.sides) > 2:
-        title = f"matrices: relative L2 of the difference to {diff.sides[0].label}"
+        title = f"tensors: relative L2 of the difference to {diff.sides[0].label}"
         return Section(title, _matrices_beside(diff, everything), note)
-    title = "matrices: " + tally(statuses)
+    title = "tensors: " + tally(statuses)
     return Section(title, _matrix_table(_shown(diff.others[0].matrices, everything)), note)
 
 

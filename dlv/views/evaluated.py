@@ -42,14 +42,14 @@ def warnings(evaluated: Evaluated) -> Iterator[str]:
             yield f"{each.version} was {read}: {each.fallback}"
         if each.not_finite:
             rows = plural(each.not_finite, "row has", "rows have")
-            yield f"{each.version}: {rows} scores that are not numbers, and so no label"
+            yield f"{each.version}: {rows} scores that are NaN, and so no prediction"
         if each.mode == "progressive" and each.evaluated and each.levels:
             rows = plural(each.evaluated, "row", "rows")
             yield f"{each.version}: of {rows} the label is that of the full evaluation, not proved"
         if each.mode == "calibrated":
             yield f"{each.version}: calibrated labels are likely, not guaranteed"
         if not each.bounds_verified:
-            yield f"{each.version}: guaranteed if whoever made the bounds is honest"
+            yield f"{each.version}: bounds not verified; guaranteed only if they are correct"
 
 
 def watched(progress: Progress) -> str:

@@ -17,7 +17,7 @@ def remarks(
 ) -> None:
     shown = len(skipped) if everything else _MOST_SKIPPED
     for path, why in skipped[:shown]:
-        output.message(f"passed over {path}: {why}")
+        output.message(f"skipped {path}: {why}")
     if len(skipped) > shown:
         output.message(f"and {len(skipped) - shown} more; -v names them all")
     for warning in warnings:
@@ -27,7 +27,7 @@ def remarks(
 def checkpoints(output: Output, imported: Imported) -> None:
     """The one version."""
     if not imported.new:
-        output.message(f"nothing new: {imported.label} has this very content")
+        output.message(f"nothing new: identical to {imported.label}")
     version = {
         "id": imported.id,
         "name": imported.name,
@@ -41,7 +41,7 @@ def checkpoints(output: Output, imported: Imported) -> None:
     }
     label, count = Text(imported.label, "bold"), len(imported.steps)
     if output.terminal:
-        held = f"{count} snapshot{'' if count == 1 else 's'}"
+        held = f"{count} checkpoint{'' if count == 1 else 's'}"
         sizes = f"{human_bytes(imported.raw)} -> {human_bytes(imported.stored)}"
         line = Line(label, Id(imported.id), held, *([sizes] if imported.new else []))
     else:

@@ -200,7 +200,7 @@ def nothing(reasons: Callable[[], Sequence[str]], db: Database) -> Iterator[str]
         yield "no versions yet"
         return
     told = reasons()
-    yield "no version fits" + ("; each condition alone keeps" if told else "")
+    yield "no version fits" + (". Matches per condition:" if told else "")
     yield from (f"  {line}" for line in told)
 
 
@@ -386,7 +386,7 @@ class ShownDefinition(Shown):
         return {"kind": "defined", "name": told.name, "text": told.text, "replaced": told.replaced}
 
     def blocks(self) -> Iterator[Block]:
-        done = "put in place of the old one" if self.defined.replaced else "saved"
+        done = "replaced the old one" if self.defined.replaced else "saved"
         yield Line(Text(self.defined.name, "bold"), done)
 
     def csv(self) -> Iterator[str]:

@@ -425,7 +425,7 @@ def _number(value: float | None) -> Cell:
 def trials_messages(trials: Trials) -> Iterator[str]:
     """What is to be said behind the table."""
     if trials.planned:
-        yield "nothing was trained: only tried"
+        yield "nothing was trained (--dry-run)"
         return
     failed = trials.counts.get("failed", 0)
     if failed:

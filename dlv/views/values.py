@@ -162,5 +162,5 @@ def reading_lines(readings: Sequence[Reading]) -> list[str]:
     if not readings:
         return []
     total = functools.reduce(lambda one, other: one.and_(other), readings)
-    lie = "" if total.exact else "; the exact figures lie within these"
+    lie = "" if total.exact else "; the exact values are within these bounds"
     return [f"read: {planes_read(total)}{lie}"]

@@ -129,7 +129,7 @@ def _header(shown: Shown) -> dict[str, Cell]:
         "created": Time(found.created),
         "framework": found.framework,
         "quantized": found.scheme,
-        "network": None if network is None else f"{network['nodes']} nodes",
+        "network": None if network is None else f"{network['nodes']} layers",
         "parameters": Count(shown.parameters) if shown.raw else None,
         "checkpoints": len(kept) or None,
         "steps": Items(steps) if steps else None,

@@ -190,13 +190,13 @@ class Record:
             return "it is of another network"
         for matrix in self.matrices:
             if not hashes.get(matrix.name, "").startswith(matrix.hash):
-                return f"`{matrix.name}` holds other numbers than it was made for"
+                return f"`{matrix.name}` has changed since"
             if self.weights is None and encoding_id(hashes[matrix.name], lookup) != matrix.encoding:
                 return f"`{matrix.name}` is stored in another way than when it was made"
         if self.weights is not None:
             held = [(matrix.name, hashes[matrix.name]) for matrix in self.matrices]
             if weights_id(held, lookup) != self.weights:
-                return "some of its matrices are stored in another way than when it was made"
+                return "some of its tensors are stored in another way than when it was made"
         return None
 
     def hashes(self, among: Iterable[str], lookup: Lookup) -> dict[str, str]:
@@ -279,7 +279,7 @@ def record_of(
             continue
         if stale is None:
             return record
-        why = f"the stored bounds do not hold any more: {stale}"
+        why = f"the stored bounds are outdated: {stale}"
     return NoRecord(why)
 
 
@@ -370,7 +370,7 @@ def _check_schedule(place: Place, record: Record) -> None:
     before: Mapping[str, int] | None = None
     for level in record.schedule:
         if set(level) != names:
-            raise place.damaged("a level of `schedule` does not name just the matrices")
+            raise place.damaged("a level of `schedule` does not name just the tensors")
         if before and (level == before or any(level[name] < before[name] for name in names)):
             raise place.damaged("a level of `schedule` does not read more than the one before")
         before = level

@@ -153,9 +153,9 @@ def _groups(files: Sequence[WeightFile]) -> list[_Group]:
     if sum(group.own for group in ordered) > 1:
         named = [file.path for group in ordered for file in group.files if file.own]
         raise Conflict(
-            "more than one snapshot was added as the version's own weights",
+            "several checkpoints were added as the default one",
             why=", ".join(named[:4]),
-            hint="add the others with --as snapshot",
+            hint="add the others with: dlv add --as checkpoint",
         )
     return ordered
 
@@ -184,7 +184,7 @@ def _store_file(
         if (known.dtype, known.shape) != (entry.dtype, entry.shape):
             raise Conflict(
                 f"{name} is {entry.dtype} {list(entry.shape)} in {file.path}",
-                why=f"in another snapshot it is {known.dtype} {list(known.shape)}",
+                why=f"in another checkpoint it is {known.dtype} {list(known.shape)}",
                 hint="commit them as versions of their own",
             )
         group.hashes[name] = digest
@@ -208,10 +208,10 @@ def _names(group: _Group, file: WeightFile, hashes: Sequence[str]) -> dict[str, 
         folder = PurePosixPath(file.path).parent
         apart = folder != PurePosixPath(earlier.path).parent
         raise Conflict(
-            f"{earlier.path} and {file.path} hold the same tensors with other values ({step})",
+            f"{earlier.path} and {file.path} have the same tensors with different values ({step})",
             why="they look like two models"
             if apart
-            else "two snapshots of one version need different steps",
+            else "checkpoints of one version must have different steps",
             hint=f"commit one folder at a time: dlv add --remove {folder}"
             if apart
             else f"dlv add {file.path} --step N",
@@ -221,9 +221,9 @@ def _names(group: _Group, file: WeightFile, hashes: Sequence[str]) -> dict[str, 
     for name in names:
         if group.hashes.get(longer[name], found[name]) != found[name]:
             raise Conflict(
-                f"`{longer[name]}` would stand for two tensors of one snapshot",
+                f"`{longer[name]}` would name two tensors of one checkpoint",
                 why=f"{file.path} shares names with other files of its step",
-                hint="give the file another name, or commit it as a version of its own",
+                hint="rename the file, or commit it as another version",
             )
     return longer
 
@@ -340,7 +340,7 @@ def rebuild(
     digest = sink.hexdigest()
     if container.blake3 is not None and digest != container.blake3:
         raise Damaged(
-            f"{container.path} does not come back as it was added",
+            f"{container.path} does not match the committed file",
             why=f"its hash would be {digest[:12]} instead of {container.blake3[:12]}",
             hint="dlv fsck",
         )
@@ -401,7 +401,7 @@ def mixed(weights: Weights) -> list[str]:
         if len(folders) > 1:
             step = "the own weights" if snapshot.step is None else f"step {snapshot.step}"
             found.append(
-                f"{step} was put together from {' and '.join(folders[:3])}: if these are two"
+                f"{step} was assembled from {' and '.join(folders[:3])}: if these are two"
                 " models, dlv undo, then dlv add and dlv commit one folder at a time"
             )
     return found[:1]
@@ -453,15 +453,15 @@ def find(
             return matrix
     if name in layers:
         raise NotFound(
-            f"`{name}` is a layer of {label}, not a matrix",
+            f"`{name}` is a layer of {label}, not a tensor",
             did_you_mean=list(layers[name])[:3],
             hint=f"dlv desc {label}",
         )
     known = [matrix.name for matrix in held]
-    many = f"{len(known)} {'matrix' if len(known) == 1 else 'matrices'}"
+    many = f"{len(known)} {'tensor' if len(known) == 1 else 'tensors'}"
     raise NotFound(
-        f"{label} has no matrix `{name}`",
-        why=f"its weights hold {many}" if known else "it holds no weights",
+        f"{label} has no tensor `{name}`",
+        why=f"it has {many}" if known else "it has no weights",
         did_you_mean=nearest(name, known) or [n for n in known if n.endswith(f".{name}")][:3],
         hint=f"dlv desc {label}",
     )

@@ -150,7 +150,7 @@ def difference(old_dtype: str, old: Raw, new_dtype: str, new: Raw) -> Difference
         return _bytes_apart(old, new)
     elements = len(old) // ITEM_BYTES[old_dtype]
     if elements != len(new) // ITEM_BYTES[new_dtype]:
-        raise ValueError("matrices of different sizes have no distance")
+        raise ValueError("tensors of different sizes have no distance")
     same_dtype = old_dtype == new_dtype
     parts = 2 if old_dtype.startswith("complex") or new_dtype.startswith("complex") else 1
     changed = nonfinite = 0
@@ -183,7 +183,7 @@ def _bytes_apart(old: Raw, new: Raw) -> Difference:
     """Of numbers that nobody here can read, only which bytes differ."""
     a, b = np.frombuffer(old, np.uint8), np.frombuffer(new, np.uint8)
     if a.size != b.size:
-        raise ValueError("matrices of different sizes have no distance")
+        raise ValueError("tensors of different sizes have no distance")
     return Difference(a.size, int(np.count_nonzero(a != b)))
 
 

@@ -171,7 +171,7 @@ class MatrixStore:
 
         data = self._again(read)
         if hash_bytes(data) != name:
-            raise Damaged(f"{what} is damaged", hint="dlv fsck")
+            raise Damaged(f"{what} is corrupt", hint="dlv fsck")
         return data
 
     def read(self, piece: Piece) -> Raw:
@@ -255,7 +255,7 @@ def gone(pack: str) -> Damaged:
     """What is wrong where a pack that the index names is not there."""
     return Damaged(
         f"pack {pack} is missing",
-        why="the index names it, but there is no such file",
+        why="it is in the index, but the file is missing",
         hint="dlv fsck",
     )
 
@@ -277,7 +277,7 @@ def stored_network(store: Objects, digest: str) -> Network:
 
     found = graph.Network.from_canonical(loads(bytes(store.object("network", digest)), "network"))
     if found.id != digest:
-        raise Damaged(f"the network {digest[:12]} is damaged", hint="dlv fsck")
+        raise Damaged(f"the network {digest[:12]} is corrupt", hint="dlv fsck")
     return with_constants(store, found)
 
 
@@ -322,10 +322,13 @@ def insert_version(
     summaries: Sequence[Summary],
     *,
     number: int | None,
+    name: str | None = None,
 ) -> int:
     """The rows of one version and of its network; commit and rebuild both write them here."""
     net_id = None if network is None else networks.insert(db, network, node_figures(network))
-    return versions.insert(db, manifest, number=number, net_id=net_id, summaries=summaries)
+    return versions.insert(
+        db, manifest, number=number, net_id=net_id, summaries=summaries, name=name
+    )
 
 
 def node_figures(network: Network) -> dict[str, networks.NodeFigures]:
@@ -352,7 +355,7 @@ def to_array(dtype: str, shape: tuple[int, ...], raw: Raw) -> Array:
     if dtype in DTYPES:
         return float8_numbers(dtype).astype(np.float32)[np.frombuffer(raw, np.uint8)].reshape(shape)
     raise UsageError(
-        f"a matrix of dtype {dtype} has no numbers that dlv understands",
+        f"a tensor of dtype {dtype} has no numbers that dlv understands",
         hint="read its bytes instead",
     )
 
@@ -364,7 +367,7 @@ def to_torch(dtype: str, shape: tuple[int, ...], raw: Raw) -> Any:
     if kind is None:
         raise UsageError(
             f"torch {torch.__version__} has no dtype {dtype}",
-            hint="read the bytes of the matrix instead",
+            hint="read the bytes of the tensor instead",
         )
     if sys.byteorder == "big":
         raw = swap(raw, DTYPES[dtype].word)
@@ -399,7 +402,7 @@ def _place(value: Any) -> tuple[Any, ...] | None:
 
 def _tensor(name: str, value: Any) -> Tensor:
     if not isinstance(name, str):
-        raise UsageError(f"the name {name!r} of a matrix is not text")
+        raise UsageError(f"the name {name!r} of a tensor is not text")
     if type(value).__module__.partition(".")[0] == "torch" or hasattr(value, "detach"):
         return _from_torch(name, value)
     try:

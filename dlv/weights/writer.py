@@ -216,7 +216,7 @@ class WeightWriter(PackFiles):
             raise Conflict(
                 "weights changed while they were stored",
                 why=f"{dtype} {list(dims)} was {name} at first",
-                hint="repeat the command when nothing writes to the file",
+                hint="run the command again when the file is complete",
             )
         return name
 

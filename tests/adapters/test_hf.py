@@ -349,7 +349,7 @@ def test_parts_of_an_earlier_saving(folder: Path) -> None:
 def test_the_same_weights_for_torch(folder: Path) -> None:
     same = values(0, "a", "b") | values(1, "c")
     torch_file(folder / "pytorch_model.bin", same)
-    reason = "the same weights as in model-00001-of-00002.safetensors, once more"
+    reason = "the same weights as in model-00001-of-00002.safetensors, again"
     assert why(folder, "pytorch_model.bin") == reason
     # Safetensors leaves out all but one of tensors that share their elements.
     torch_file(folder / "pytorch_model.bin", {**same, "head": same["a"]}, {"head": "a"})

@@ -110,7 +110,7 @@ def test_a_column_that_is_not_always_a_number(tmp_path: Path) -> None:
     log = load(tmp_path, "a.csv", "step,loss,lr\n1,3,0.1\n2,4,auto\n3,5,None\n")
     assert list(log.columns) == ["loss"]
     assert log.skipped == ["lr"]
-    assert log.notes == ["lr is left out: line 3 holds no number"]
+    assert log.notes == ["lr: line 3 has no number"]
 
 
 def test_rows_without_step(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ WRONG: dict[str, tuple[str, str | bytes, type[DlvError], str]] = {
     "broken last line": ("a.jsonl", '{"a": 1}\n{"a": \n', Damaged, "line 2"),
     "list line": ("a.jsonl", "[1]\n", Damaged, "line 1"),
     "not UTF-8": ("a.jsonl", b'{"a": 1}\n{"a": "\xff"}\n', Damaged, "line 2"),
-    "NUL": ("a.csv", "a,b\n1,2\n1,\0\n", Damaged, "line 3, holds a NUL"),
+    "NUL": ("a.csv", "a,b\n1,2\n1,\0\n", Damaged, "line 3, contains a NUL"),
     "short row": ("a.csv", "a,b\n1,2\n1\n1,2\n", Damaged, "line 3"),
     "long row": ("a.csv", "a,b\n1,2\n1,2,3", Damaged, "line 3"),
     "no heading": ("a.csv", "1,2\n3,4\n", Damaged, "line 1"),

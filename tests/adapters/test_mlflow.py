@@ -281,7 +281,7 @@ def test_a_line_that_is_being_written(tmp_path: Path) -> None:
     with (path / run.experiment.id / run.id / "metrics" / "loss").open("a") as out:
         out.write("1700000300501 1.2")
     assert list(store.metrics(run)["loss"].values) == [1e30]
-    assert store.notes == ["metrics/loss: the last line is cut and left out"]
+    assert store.notes == ["metrics/loss: the last line is cut and skipped"]
 
 
 @pytest.mark.parametrize(
@@ -525,7 +525,7 @@ def test_texts_that_are_too_much_together(tmp_path: Path) -> None:
             out.truncate(1 << 20)
     store = opened(path)
     assert "baseline" not in read(store)
-    assert any("holds too much" in why for _, why in store.skipped)
+    assert any("is too large" in why for _, why in store.skipped)
 
 
 def test_a_database_whose_rows_are_too_much(tmp_path: Path) -> None:

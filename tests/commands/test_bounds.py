@@ -86,7 +86,7 @@ def test_versions_without_a_network(dlv: Dlv, committed: Path) -> None:
 def test_what_does_not_go_with_it(dlv: Dlv, committed: Path, others: list[str]) -> None:
     refused = dlv("archive", "--bounds", *others)
     assert refused.code == 2
-    assert "exclude each other" in refused.stderr
+    assert "cannot be combined" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_a_description_names_what_has_no_figures(
     def damaged(data: bytes) -> series_format.Head:
         head = real(data)
         if head.plugin != "scalars":
-            raise Damaged("it is damaged")
+            raise Damaged("it is corrupt")
         return head
 
     monkeypatch.setattr(series_format, "decode_head", damaged)
@@ -119,7 +119,7 @@ def test_a_description_names_what_has_no_figures(
 def test_what_is_no_number(dlv: Dlv, logged: Path, verb: str) -> None:
     done = dlv(verb, "net@1", "--metric", "img")
     assert (done.code, done.stdout) == (2, "")
-    assert "`img` of net@1 holds no numbers" in done.stderr
+    assert "`img` of net@1 has no numbers" in done.stderr
     assert "dlv tensorboard net@1" in done.stderr
     assert dlv(verb, "net@1", "--metric", "imgs").code == 4
 

@@ -243,7 +243,7 @@ class TestSaved:
         assert [entry["verb"] for entry in log[:2]] == ["eval", "commit"]
         taken = dlv("undo")  # the commit: results of a test are not what people mean by undo
         assert "commit" in taken.stdout
-        assert f"to undo it too: dlv undo --op {log[0]['id']}" in taken.stderr
+        assert f"to undo it too: to redo it: dlv undo --op {log[0]['id']}" in taken.stderr
         assert dlv("desc", "lenet@1", json=True).document["evaluations"] == before
         assert dlv("undo", "--op", str(log[0]["id"])).code == 0
         assert dlv("desc", "lenet@1", json=True).document["evaluations"] == []
@@ -329,7 +329,7 @@ class TestRefused:
         save_file({"w": np.ones((3, 3), np.float32)}, workspace / "w.safetensors")
         np.savez(workspace / "test.npz", x=np.ones((2, 3)))
         dlv("add", "w.safetensors")
-        dlv("commit", "-m", "weights alone", "--name", "bare")
+        dlv("commit", "-m", "weights only", "--name", "bare")
         snapshot(dlv("eval", "bare", "test.npz"))
         snapshot(dlv("eval", "bare", "test.npz", json=True), "json")
 

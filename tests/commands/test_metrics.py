@@ -27,7 +27,7 @@ def test_several_versions(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> N
     snapshot(dlv(*words, tty=mode == "tty", json=mode == "json"))
 
 
-@pytest.mark.parametrize("form", ["--format", "md", "--format", "csv"])
+@pytest.mark.parametrize("form", ["md", "csv"])
 @pytest.mark.parametrize("tty", [True, False])
 def test_tables_for_elsewhere(dlv: Dlv, snapshot: Dlv, filled: Path, form: str, tty: bool) -> None:
     result = dlv("metrics", "lenet@1", "lenet@2", form, "--digits", "3", tty=tty)

@@ -168,7 +168,7 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "keyword misspelt": (['select m where m["conv1"].next hsa POOL("MAX")'], 2),
     "two lines": (["select m\nwhere m.lr > 1 andd m.lr < 2"], 2),
     "stops early": (["select m where"], 2),
-    "nothing in it": ([" # nothing\n"], 2),
+    "nothing changed in it": ([" # nothing\n"], 2),
     "unknown names": (['select m where m.lrr > 1 and m["los"].min < 1 or m = "lenet@1"'], 2),
     "unknown version": (['select m where m derived_from "lent@1"'], 4),
     "unknown saved query": (['select m from m in "god"'], 4),
@@ -255,4 +255,4 @@ class TestPrompt:
     def test_not_without_a_terminal(self, dlv: Dlv) -> None:
         result = dlv("query", stdin="select m")
         assert result.code == 2
-        assert "there is no query" in result.stderr
+        assert "no query" in result.stderr

@@ -56,7 +56,7 @@ def sealed(dlv: Dlv, workspace: Path) -> Iterator[Callable[..., str]]:
         path.unlink()
     rootly = os.geteuid() == 0
     if rootly and not shutil.which("unshare"):
-        pytest.skip("root may write everywhere, and there is no unshare for a mount")
+        pytest.skip("root may write everywhere, and no unshare for a mount")
 
     def call(words: list[str], stdin: str = "") -> str:
         there, text = shlex.quote(str(workspace)), shlex.join(words)

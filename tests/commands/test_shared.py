@@ -118,7 +118,7 @@ def test_who_is_kept_out_is_told_by_whom(dlv: Dlv, filled: Path, tmp_path: Path,
     code, said = as_nobody(tmp_path / "out", *verb)
     assert code == 8, said
     assert "Traceback" not in said
-    assert f"{place} belongs to root" in said
+    assert f"{place} is owned by root" in said
     assert "dlv init --shared group" in said
 
 
@@ -127,6 +127,6 @@ def test_whose_a_file_is(tmp_path: Path) -> None:
     path.touch(0o600)
     found = denied(path / "below")
     assert found is not None
-    assert found[0].startswith(f"permission denied: {path} belongs to ")
+    assert found[0].startswith(f"permission denied: {path} is owned by ")
     assert found[0].endswith("its mode is 600")
     assert found[1] == f"chmod u+rwX {path}"

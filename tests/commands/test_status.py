@@ -32,7 +32,7 @@ def _change(dlv: Dlv, filled: Path) -> None:
     weights = (filled / "ckpt-200.safetensors").read_bytes()
     (filled / "ckpt-300.safetensors").write_bytes(weights)
     (filled / "a name.npz").write_bytes(b"PK\x03\x04")
-    dlv("add", "ckpt-300.safetensors", "--as", "snapshot")
+    dlv("add", "ckpt-300.safetensors", "--as", "checkpoint")
     (filled / "log.csv").write_text("step,loss\n1,0.1\n")
     dlv("add", "log.csv")
     (filled / "log.csv").write_text("step,loss\n1,0.1\n2,0.1\n")
@@ -87,4 +87,4 @@ def test_on_a_real_terminal(dlv_pty: Dlv, filled: Path) -> None:
     (filled / "train.py").unlink()
     result = dlv_pty("status")
     assert result.code == 0
-    assert "dlv checkout HEAD train.py" in result.stdout
+    assert "to write this part: dlv checkout HEAD train.py" in result.stdout

@@ -80,7 +80,7 @@ def test_a_verb_waits_says_so_and_gives_up(
         result = dlv(*words, "--wait", "0.4")
         assert result.code == 5, result.stderr
         who = rf"process {os.getpid()} \(.*?\)"
-        begun = rf"^waiting for {who} to let go of {re.escape(name)}, for 0\.4 s at most \.\.\.$"
+        begun = rf"^Waiting for {who} to release {re.escape(name)}, for 0\.4 s at most \.\.\.$"
         assert re.search(begun, result.stderr, re.M), result.stderr
         ended = rf"{re.escape(name)} was held for 0\.4 seconds by {who}"
         said = " ".join(result.stderr.split())
@@ -89,7 +89,7 @@ def test_a_verb_waits_says_so_and_gives_up(
         began = time.monotonic()
         at_once = dlv(*words, "--wait", "0")
         assert at_once.code == 5
-        assert "waiting for process" not in at_once.stderr
+        assert "Waiting for process" not in at_once.stderr
         assert f"{name} is held by process {os.getpid()}" in " ".join(at_once.stderr.split())
         assert time.monotonic() - began < 20
     assert dlv(*words).code == 0
@@ -125,7 +125,7 @@ def test_python_waits_alike(
         repo.repository.alone("gc.lock"),
     ):
         pass
-    assert f"waiting for process {os.getpid()}" in caplog.text
+    assert f"Waiting for process {os.getpid()}" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["live.db.lock", "live.db"])
@@ -141,7 +141,7 @@ def test_the_lock_of_live_curves(
         with held(filled, name), pytest.raises(Conflict) as caught:
             repo.curves(folder=filled / "logs").close()
         assert f"{name} was held for 0.4 seconds by process {os.getpid()}" in str(caught.value.why)
-        assert f"waiting for process {os.getpid()}" in caplog.text
+        assert f"Waiting for process {os.getpid()}" in caplog.text
         repo.curves(folder=filled / "logs").close()
 
 

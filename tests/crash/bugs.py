@@ -245,7 +245,7 @@ def _lock_by_file() -> None:
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
-            raise Conflict("another dlv is at work on the repository") from None
+            raise Conflict("another dlv process is using the repository") from None
         try:
             yield
         finally:

@@ -193,7 +193,7 @@ class Driver:
             return []
         was = self.template / ".dlv" / "dlv.db"
         same = number == released.schema(was) and released.rows(found) == released.rows(was)
-        return [] if same else [f"the catalogue has schema {number} and other rows than before"]
+        return [] if same else [f"the database has schema {number} and other rows than before"]
 
     @property
     def _operates(self) -> bool:
@@ -254,7 +254,7 @@ class Driver:
         problems = _works(*self.command)
         now = _look(self.root)
         if now["made"] != self.after["made"]:
-            problems.append(f"there are {now['made']}, without a fault {self.after['made']}")
+            problems.append(f"tags: {now['made']}, without a fault {self.after['made']}")
         if now["trials"] != self.after["trials"]:
             problems.append(f"trials are {now['trials']}, without a fault {self.after['trials']}")
         return problems + self._leftovers()

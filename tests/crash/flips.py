@@ -125,7 +125,7 @@ class Flips:
             return f"fsck exits with {code}: {said}"
         now = self._now()
         if code == 0 and now != self.wanted:
-            return f"after gc (exit {collected}) fsck says ok, but there are {now}"
+            return f"after gc (exit {collected}) fsck says ok, but tags: {now}"
         if now is not None and code == 6:
             hidden = self.wanted["versions"].keys() - now["versions"].keys()
             labels = [self.wanted["versions"][each] for each in hidden]
@@ -149,7 +149,7 @@ class Flips:
             return f"after gc (exit {collected}) a repair exits with {code}: {said}"
         now = self._now()
         if now != self.wanted:
-            return f"after gc (exit {collected}) and a repair there are {now}"
+            return f"after gc (exit {collected}) and a repair tags: {now}"
         code, said = self._dlv(["fsck", "--json"])
         return f"after a repair fsck says {said}" if code else None
 

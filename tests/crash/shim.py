@@ -30,7 +30,7 @@ def library(cache: Path) -> Path:
     target = cache / f"shim-{hashlib.sha256(source).hexdigest()[:16]}.so"
     if not target.exists():
         found = compiler()
-        assert found is not None, "there is no C compiler"
+        assert found is not None, "no C compiler"
         cache.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f"{target.name}.{os.getpid()}")
         flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", str(part)]

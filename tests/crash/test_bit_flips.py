@@ -114,7 +114,7 @@ def _harmless(path: Path, data: bytes) -> str | None:
     right, flipped = Database(beside), Database(path)
     try:
         if dump.content(right) != dump.content(flipped):
-            return "the catalogue differs, and nothing was said"
+            return "the database differs, and nothing was said"
         if list(dump.chunk_rows(right)) != list(dump.chunk_rows(flipped)):
             return "the chunks differ, and nothing was said"
     except DlvError as error:

@@ -25,7 +25,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     try:
         done = subprocess.run(words, capture_output=True, text=True)
     except OSError as error:
-        pytest.skip(f"there is no mount: {error}")
+        pytest.skip(f"no mount: {error}")
     if done.returncode:
         pytest.skip(f"nothing may be mounted here: {done.stderr.strip()}")
     yield place

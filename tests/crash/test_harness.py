@@ -73,7 +73,7 @@ def test_sees_in_others(prepare: Prepare, drive: Drive, name: str) -> None:
 def test_sees_in_opening(prepare: Prepare, drive: Drive, bug: str) -> None:
     verb = VERBS["undo"]
     template = prepare("undo", *verb.before)
-    assert (template / ".dlv" / "dlv.db-wal").stat().st_size, "there is nothing to lose"
+    assert (template / ".dlv" / "dlv.db-wal").stat().st_size, "saved queries: nothing to lose"
     assert bad(drive(template, verb.command, [(FAIL_FROM, errno.ENOSPC)], bug=bug))
 
 

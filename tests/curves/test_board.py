@@ -201,7 +201,7 @@ def test_a_training_that_writes_text(
     (folder / "data.csv").write_text("age,height\n1,2\n")
     board = begun(DirectoryBoard(folder, None, tell=told.append))
     until(lambda: len(told) == 1)
-    assert told[0].startswith(f"there are no logs below {folder} yet: event files")
+    assert told[0].startswith(f"no logs below {folder} yet: event files")
     told.clear()
     where = {"experiment": board.experiment}
 

@@ -92,7 +92,7 @@ def test_a_folder_is_committed(repository: Repository) -> None:
     assert (loss.n, loss.last, loss.last_step, loss.max, loss.min_step) == (30, 14.5, 29, 14.5, 0)
     series = Shown(repository, version(repository, made)).series("loss")
     assert list(series.steps) == list(range(30))
-    with pytest.raises(UsageError, match="holds no numbers"):
+    with pytest.raises(UsageError, match="has no numbers"):
         Shown(repository, version(repository, made)).series("img")
     assert check.check(repository).faults == []
 
@@ -291,8 +291,8 @@ def test_a_folder_without_logs(repository: Repository, tmp_path: Path) -> None:
     (tmp_path / "runs" / "deep").mkdir(parents=True)
     (tmp_path / "runs" / "notes.txt").write_text("none")
     for path, said in (
-        (tmp_path / "runs", "there are no logs below"),
-        (tmp_path / "runs" / "notes.txt", "is no folder"),
+        (tmp_path / "runs", "no logs below"),
+        (tmp_path / "runs" / "notes.txt", "is not a folder"),
     ):
         with pytest.raises(UsageError, match=said):
             ingest.event_logs_of_folder(repository.path, path)

@@ -127,7 +127,7 @@ def test_of_a_folder(repo: api.Repo, tmp_path: Path) -> None:
         assert curves.scalars(runs=["new"])["new"]["loss"].values.tolist() == [9]
     with pytest.raises(UsageError, match="not of both at once"):
         repo.curves("net@1", folder=logs)
-    with pytest.raises(NotFound, match="there is no folder"):
+    with pytest.raises(NotFound, match="no such directory:"):
         repo.curves(folder=logs / "nowhere")
 
 

@@ -27,7 +27,7 @@ def told() -> list[str]:
 
 
 def nowhere() -> Repository:
-    raise NotARepository("there is none")
+    raise NotARepository("saved queries: none")
 
 
 class TestWhatWordsName:
@@ -68,13 +68,13 @@ class TestWhatWordsName:
         with pytest.raises(NotFound, match="no version matches") as error:
             of("lgos")
         assert error.value.did_you_mean == ["logs"]
-        with pytest.raises(NotFound, match=r"there is no folder `logs/x\.csv`") as error:
+        with pytest.raises(NotFound, match=r"no such directory: `logs/x\.csv`") as error:
             of("logs/x.csv")
         assert str(error.value.hint).endswith("dlv tensorboard logs")
-        with pytest.raises(NotFound, match="there is no folder `lgos`") as error:
+        with pytest.raises(NotFound, match="no such directory: `lgos`") as error:
             of("lgos", find=nowhere)
         assert error.value.did_you_mean == ["logs"]
-        with pytest.raises(NotFound, match="there is no folder"):
+        with pytest.raises(NotFound, match="no such directory:"):
             of("no/where", find=nowhere)
         with pytest.raises(NotFound, match=r"no version matches `x\.csv`") as error:
             of("x.csv")

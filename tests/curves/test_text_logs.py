@@ -167,10 +167,10 @@ def test_lines_that_are_no_rows(store: CurveStore, folder: Path) -> None:
         ("b", "loss"): [(1, "1.0"), (4, "4.0")],
         ("b", "acc"): [(5, "5.0")],
     }
-    said = "lines that are no rows are left out, the first is line"
+    said = "lines that are not rows are skipped, the first is line"
     assert [remark for _, remark in done.remarks] == [
-        f"{said} 2: it is no JSON object",
-        f"{said} 3: it has 3 cells, the heading 2",
+        f"{said} 2: it is not JSON object",
+        f"{said} 3: it has 3 cells, the header 2",
     ]
     with open(folder / "a.jsonl", "ab") as file:
         file.write(b'oops\n{"step": 6, "loss": 6}\n')
@@ -220,7 +220,7 @@ def test_a_log_that_is_written_anew(store: CurveStore, folder: Path) -> None:
         folder / "events.out.tfevents.1.x", event_bytes.version() + event_bytes.scalars("loss", [7])
     )
     ingest.scan(store, folder, experiment="e")
-    assert shown(store) == {(".", "loss"): [(7, "3.5")]}, "event files count where there are some"
+    assert shown(store) == {(".", "loss"): [(7, "3.5")]}, "event files count where tags: some"
 
 
 def test_what_has_not_changed_is_not_opened(

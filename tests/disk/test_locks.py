@@ -82,8 +82,8 @@ def test_who_waits_long_is_told_so_once(
         timer.join()
     until = ", for 10 s at most" if seconds == 10 else ""
     assert told == [
-        f"waiting for process 7 (dlv gc) to let go of some.lock{until} ..."
-        " process 7 is suspended: kill -CONT 7 lets it go on"
+        f"Waiting for process 7 (dlv gc) to release some.lock{until} ..."
+        " process 7 is suspended; to resume it: kill -CONT 7"
     ]
 
 

@@ -115,7 +115,7 @@ def test_a_call_that_fails_changes_nothing(
         except StorageError as error:
             failed, why = True, str(error.why)
         if failed:
-            assert f"nothing in {root} was changed" in why or not calls.made[1:]
+            assert f"nothing changed in {root}" in why or not calls.made[1:]
             assert contents(root) == before
             assert not (root / "e").exists()
         else:  # what only tidies up may fail

@@ -255,7 +255,7 @@ class TestRefused:
         with repository.change("test") as change:
             net = version(repository, "net@1")
             change.record("tag", "good", {"version": net.id})
-        with pytest.raises(Conflict, match="`good` is a tag already"):
+        with pytest.raises(Conflict, match="`good` is already a tag"):
             into(repository, "net@1", construct(Delete(nodes("relu")), into="good"))
 
     def test_nothing_to_commit(self, repository: Repository) -> None:
@@ -269,9 +269,7 @@ class TestRefused:
 def test_weights_of_a_lossy_version_are_told_of(repository: Repository) -> None:
     lossy.quantize(repository, "net@1", "uniform:8", author="Ada", name="net")
     made = into(repository, "net@2", WIDER)
-    assert made.warnings == (
-        "net@2 is lossy: its weights were rounded by uniform:8; net@1 has the exact ones",
-    )
+    assert made.warnings == ("net@2 is quantized to uniform:8; net@1",)
     assert repository.manifest(version(repository, "wide@1").id).scheme is None
 
 

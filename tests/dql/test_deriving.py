@@ -84,7 +84,7 @@ class TestSources:
         assert [model.origins for model in made.models] == [("net@2",)]
 
     def test_none_has_a_match(self) -> None:
-        with pytest.raises(NotFound, match=r'nothing fits m\["covn1"\]') as caught:
+        with pytest.raises(NotFound, match=r'no match for m\["covn1"\]') as caught:
             derive(construct(Delete(nodes("covn1"))), work.alexnet(), work.alexnet("MAX"))
         assert caught.value.did_you_mean[0] == "conv1"
         assert caught.value.why == "looked at net@1, net@2"
@@ -131,7 +131,7 @@ class TestFaults:
         with pytest.raises(Conflict) as caught:
             derive(asked, work.alexnet(), work.alexnet("MAX"))
         assert str(caught.value) == (
-            "net@1: two nodes would be called `pool1` (and 1 more could not be made)"
+            "net@1: two nodes would be named `pool1` (and 1 more could not be made)"
         )
 
     def test_the_others_stay(self) -> None:

@@ -115,7 +115,7 @@ def test_it_is_made_again(
 ) -> None:
     """And the trial comes to what it would have come to."""
     if when == "before it began" and "checkpoint" in how:
-        pytest.skip("there is none yet")
+        pytest.skip("saved queries: none yet")
     with monkeypatch.context() as patch:
         patch.setattr(pool, "train", lambda *_, **__: None)
         ask_quietly(repository)

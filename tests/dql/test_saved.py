@@ -49,7 +49,7 @@ def test_the_same_again_is_nothing_new(repository: Repository) -> None:
 
 def test_another_text_needs_force(repository: Repository) -> None:
     save(repository, "all", "select m")
-    with pytest.raises(Conflict, match="`all` already") as caught:
+    with pytest.raises(Conflict, match="`all` already exists") as caught:
         save(repository, "all", "select n")
     assert caught.value.why == "it is select m"
     assert texts(repository) == {"all": "select m"}
@@ -63,7 +63,7 @@ def test_forgotten(repository: Repository) -> None:
     assert texts(repository) == {}
     with pytest.raises(NotFound, match="no saved query `good`") as caught:
         saved.forget_query(repository, "good", author=AUTHOR)
-    assert caught.value.why == "there is none"
+    assert caught.value.why == "saved queries: none"
     assert save(repository, "good", "select n") is False
 
 
@@ -73,7 +73,7 @@ def test_an_unknown_name_says_which_is_near(repository: Repository) -> None:
     with pytest.raises(NotFound) as caught:
         saved.show_query(repository, "goood")
     assert caught.value.did_you_mean == ["good"]
-    assert caught.value.why == "there are better, good"
+    assert caught.value.why == "tags: better, good"
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a\nb", "\x1b[2J", "x" * 101])

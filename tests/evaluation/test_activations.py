@@ -82,11 +82,11 @@ def test_radii_hold(made: Path, planes: str, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["--activations", "cnv1", "--data", "test.npz"], 4, "no node `cnv1`"),
+        (["--activations", "cnv1", "--data", "test.npz"], 4, "no layer `cnv1`"),
         (["--data", "test.npz"], 2, "about --activations"),
         (["--activations", "conv1", "--stats"], 2, "give one of"),
         (["--activations", "conv1", "-o", "test.csv"], 2, "end with .npz"),
-        (["--activations", "conv1", "-o", "test.npz"], 5, "is there already"),
+        (["--activations", "conv1", "-o", "test.npz"], 5, "already exists"),
         (["--activations", "conv1", "--set", "data.shape=64"], 2, "do not fit"),
     ],
 )
@@ -106,7 +106,7 @@ def test_without_bounds(made: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
         assert cli.run(["-C", str(tmp_path), *line.split()]) == 0
     assert call(tmp_path, "--planes", "2") == 2
     told = capsys.readouterr().err
-    assert "nothing bounds the activations of lenet@1" in told
+    assert "the activations of lenet@1" in told
     assert "dlv archive --bounds lenet@1" in told
 
 

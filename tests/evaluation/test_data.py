@@ -139,10 +139,10 @@ def test_what_was_added_with_the_version(repo: Repo) -> None:
     here = repo.repository.root
     found = find_data(repo.repository, None, ["net@1"], here)
     assert (found.where, found.entry is not None) == ("net@1:a.npz", True)
-    with pytest.raises(UsageError, match="there are several") as error:
+    with pytest.raises(UsageError, match="tags: several") as error:
         find_data(repo.repository, None, ["net@1", "net@2"], here)
     assert error.value.why == "net@1:a.npz, net@2:b.npz"
-    with pytest.raises(UsageError, match="there are several"):
+    with pytest.raises(UsageError, match="tags: several"):
         find_data(repo.repository, None, ["net@3"], here)
     assert find_data(repo.repository, "net@2:b.npz", ["net@1"], here).entry is not None
     assert find_data(repo.repository, "elsewhere.npz", ["net@1"], here).entry is None

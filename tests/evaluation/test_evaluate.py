@@ -101,7 +101,7 @@ def test_engines(repo: Repo, engine: str) -> None:
     assert found.metrics["loss"] == pytest.approx(whole.metrics["loss"], rel=1e-4)
     assert np.array_equal(found.labels, whole.labels)
     assert found.bytes_read == whole.bytes_read
-    with pytest.raises(UsageError, match="exclude each other"):
+    with pytest.raises(UsageError, match="cannot be combined"):
         run(repo, engine=engine, progressive="guaranteed")
 
 

@@ -141,7 +141,9 @@ def test_an_operator_that_is_read_wrongly_is_kept_as_it_is(
     monkeypatch.setitem(onnx_network.READERS, "Relu", wrong)
     found, [note] = check(net())
     assert words(found) == ["FULL", "ACT.SIGMOID", "onnx:Relu", "ADD", "FULL"]
-    assert note.startswith("Relu is kept as it is in the file: numpy would compute something else")
+    assert note.startswith(
+        "Relu is stored as it is in the file: numpy would compute something else"
+    )
     assert "first 'r' is off by" in note
 
 
@@ -184,7 +186,7 @@ def test_without_onnx_nothing_says_which_layer(check: Any, monkeypatch: pytest.M
     monkeypatch.setattr(imported, "runners", lambda: ["onnxruntime"])
     found, [note] = check(net())
     assert found is None
-    assert note.startswith("kept without a network: numpy would compute something else")
+    assert note.startswith("stored without a network: numpy would compute something else")
     assert "the output 'y'" in note
 
 

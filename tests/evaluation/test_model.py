@@ -97,7 +97,7 @@ def test_nodes_are_kept_by_name_and_alias(repo: Repo, weights: dict[str, Any]) -
 
 
 def test_what_is_not_there(repo: Repo, weights: dict[str, Any]) -> None:
-    with pytest.raises(NotFound, match="no node `acd`") as error:
+    with pytest.raises(NotFound, match="no layer `acd`") as error:
         Model.of(repo.repository, "shared", until=["acd"])
     assert error.value.did_you_mean == ["act"]
     with pytest.raises(UsageError, match="names a file"):
@@ -105,5 +105,5 @@ def test_what_is_not_there(repo: Repo, weights: dict[str, Any]) -> None:
     del weights["b.bias"]
     repo.add("network.json")
     repo.commit("without a bias", weights=weights)
-    with pytest.raises(NotFound, match=r"lacks the matrix `b\.bias`"):
+    with pytest.raises(NotFound, match=r"lacks tensor `b\.bias`"):
         Model.of(repo.repository, "shared@2")

@@ -482,7 +482,7 @@ def test_an_archive_meanwhile_leaves_rows_to_the_end(
 
     monkeypatch.setattr(progressive_module.BallJudge, "verdicts", meanwhile)
     found = told(model, x)
-    assert found.fallback == "`fc.weight` was archived anew meanwhile"
+    assert found.fallback == "`fc.weight` was archived by another dlv process"
     assert (found.labels == model.scores(x).argmax(1)).all()
 
 

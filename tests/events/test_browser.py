@@ -23,7 +23,7 @@ from tests.events import stored
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]
 # Quiet, and nothing of it leaves the machine.

@@ -26,7 +26,7 @@ EXPLAINED: dict[Question, str] = {
     ("list", "hollow", "tensors", "classes", "hollow"): "the same",
     ("read", "hollow", "tensors", "classes", "hollow"): "the same",
     ("list", "greetings", "scalars", "classes", "bad"): "of a series of which no point could be"
-    " kept there is no last step",
+    " kept no last step",
     **{
         (call, "mine", "scalars", "classes", tag): "integers and truth values are no scalars: the"
         " series is flagged"

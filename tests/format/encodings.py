@@ -161,7 +161,7 @@ class Matrix:
 
     def _side(self, count: int) -> bytes:
         taken, self.side = self.side[:count], self.side[count:]
-        need(len(taken) == count, "side data ends too early")
+        need(len(taken) == count, "side data is truncated")
         return taken
 
     def _layout_side(self) -> int:
@@ -266,7 +266,7 @@ class Matrix:
                 u, v = self._factor(rank, width, rows), self._factor(rank, width, columns)
                 data = before[: len(before) - len(self.side)]
                 base, alpha = self._step(base, alpha, u.T @ v), None
-            need(digest(data) == config["data"], "side data of a predictor is damaged")
+            need(digest(data) == config["data"], "side data of a predictor is corrupt")
         return base
 
     def _factor(self, rank: int, width: int, lines: int) -> NDArray[np.float64]:
@@ -369,7 +369,7 @@ class Matrix:
         def bits(count: int) -> Words:
             nonlocal data
             size = -(-count // 8)
-            need(len(data) >= size, "a tail ends too early")
+            need(len(data) >= size, "a tail is truncated")
             found = np.unpackbits(np.frombuffer(data[:size], np.uint8))
             data = data[size:]
             need(not found[count:].any(), "a tail is not filled up with zeros")

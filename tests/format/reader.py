@@ -65,7 +65,7 @@ class Packs:
         offset, length, checksum, end = struct.unpack("<QQ32s8s", data[-56:])
         need(data[:8] == b"DLVPACK1" and end == b"DLVPEND1", "no pack")
         frame = data[offset : offset + length]
-        need(blake3(frame).digest() == checksum, "a footer is damaged")
+        need(blake3(frame).digest() == checksum, "a footer is corrupt")
         need(offset + length + 56 == len(data), "something lies behind the footer")
         footer = json.loads(unpack(frame))
         need(canonical(footer) == unpack(frame), "a footer is not canonical")
@@ -79,7 +79,7 @@ class Packs:
             need(chunk["offset"] == at and chunk["length"] > 0, "a gap between chunks")
             at += chunk["length"]
             stored = data[chunk["offset"] : at]
-            need(digest(stored) == chunk["blake3"], "a chunk is damaged")
+            need(digest(stored) == chunk["blake3"], "a chunk is corrupt")
             within = 0
             for owner, start, count in chunk["members"]:
                 share = Share(chunk, stored, age, within, start, count)
@@ -94,7 +94,7 @@ class Packs:
     def object(self, kind: str, name: str) -> bytes:
         parts = {share.start: share for share in self.objects[kind, name]}
         whole = b"".join(parts[start].plain() for start in sorted(parts))
-        need(digest(whole) == name, f"{kind} {name} is damaged")
+        need(digest(whole) == name, f"{kind} {name} is corrupt")
         return whole
 
     def matrix(self, name: str) -> bytes:

@@ -36,7 +36,7 @@ class TooSlowError(BaseException):
 def inputs(target: Target, seed: int) -> Iterator[bytes]:
     lot = random.Random(seed)
     seeds = list(target.seeds())
-    assert seeds, "there is nothing to begin from"
+    assert seeds, "saved queries: nothing to begin from"
     while True:
         yield target.change(lot, lot.choice(seeds), seeds)
 

@@ -220,7 +220,7 @@ def test_names_that_are_taken(repository: Repository, files: Path) -> None:
         take(repository, files, name="lenet")
     done = take(repository, files)
     assert "lenet" not in [made.name for made in done.versions]
-    assert "`lenet` is a tag already" in dict(done.skipped).values()
+    assert "`lenet` is already a tag" in dict(done.skipped).values()
     with pytest.raises(UsageError):
         take(repository, files, name="a b")
 
@@ -253,7 +253,7 @@ def test_a_run_that_went_on(repository: Repository, files: Path) -> None:
     take(repository, files)
     meta.write_text(text)
     done = take(repository, files)
-    why = "it has gone on since it was imported as Digits-CNN@2: dlv rm Digits-CNN@2,"
+    why = "it has continued since it was imported as Digits-CNN@2: dlv rm Digits-CNN@2,"
     assert f"{why} then import it again" in dict(done.skipped).values()
     remove.remove(repository, ["Digits-CNN@2"], "Me")
     assert ("Digits-CNN@3", "diverged", True) in labels(take(repository, files))
@@ -268,7 +268,7 @@ def test_a_damaged_run_does_not_stop_the_others(repository: Repository, files: P
     done = take(repository, files)
     assert [made.title for made in done.versions] == ["baseline", "fine-tuned", "far away"]
     assert done.versions[0].steps == [1]
-    assert any("loss, line 1, is no metric" in why for _, why in done.skipped)
+    assert any("loss, line 1, is not a metric" in why for _, why in done.skipped)
     assert any(path.endswith("ckpt-2.safetensors") for path, _ in done.skipped)
 
 
@@ -284,13 +284,13 @@ def test_weights_that_fail_halfway_leave_nothing(
     def failing(draft: Any, *given: Any) -> None:
         fill(draft, *given)
         if any(file.path.startswith("checkpoints") for file in draft.staged):
-            raise Damaged("a tensor is damaged")
+            raise Damaged("a tensor is corrupt")
 
     with monkeypatch.context() as patch:
         patch.setattr(intake, "fill", failing)
         done = take(repository, files)
     assert [made.title for made in done.versions if made.steps] == ["fine-tuned", "diverged"]
-    assert "a tensor is damaged" in dict(done.skipped).values()
+    assert "a tensor is corrupt" in dict(done.skipped).values()
     with api.open(repository.root) as repo:
         version = repo["Digits-CNN@1"].at(1)
         there = load_file(twin / "ckpt-1.safetensors")

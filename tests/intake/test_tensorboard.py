@@ -74,7 +74,7 @@ def test_a_version_for_each_run(repository: Repository) -> None:
         ("1700000000.5/_hparams_/session_start_info", 1),
         ("1700000000.5/hp", 1),
     ]
-    assert done.skipped == [("empty", "there is nothing in it")]
+    assert done.skipped == [("empty", "it is empty")]
     manifest = repository.manifest(done.versions[1].id)
     assert manifest.hyperparameters == {"lr": 0.1, "depth": 3.0}
     assert manifest.created == "1970-01-01T00:01:46.000000Z"  # its last point

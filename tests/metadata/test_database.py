@@ -544,7 +544,7 @@ def test_what_may_not_be_written_can_be_read(
     assert not path.with_name("dlv.db-wal").exists()
     alone = Database(path)
     assert alone.value("SELECT value FROM state WHERE key = 'a'") == "2"
-    with pytest.raises(StorageError, match="cannot use the catalogue"):
+    with pytest.raises(StorageError, match="cannot use the database"):
         alone.execute("UPDATE state SET value = '3'")
     alone.close()
 

@@ -130,7 +130,7 @@ def test_tensors(text: str, slots: set[str]) -> None:
         ("CONV(out=3)", "CONV needs the attribute 'kernel'"),
         ("CONV(kernel=3)", "CONV needs the attribute 'out'"),
         ('CONV(out="3", kernel=3)', "'out' is '3'"),
-        ('POOL("MAX", kernel=2, size=[1, 1])', "exclude each other"),
+        ('POOL("MAX", kernel=2, size=[1, 1])', "cannot be combined"),
     ],
 )
 def test_incomplete(text: str, words: str) -> None:
@@ -139,7 +139,7 @@ def test_incomplete(text: str, words: str) -> None:
 
 
 def test_axes_are_not_known() -> None:
-    with pytest.raises(UsageError, match="number of axes is not known"):
+    with pytest.raises(UsageError, match="number of axes is unknown"):
         _built("CONV(out=3, kernel=3)", None)
 
 

@@ -151,7 +151,7 @@ def test_another_format() -> None:
     check_format({"format": "dlv/fact/1"}, "dlv/fact/1", "it")
     with pytest.raises(NewerFormat, match="dlv/fact/2") as found:
         check_format({"format": "dlv/fact/2", "writer": "dlv 9.0.0"}, "dlv/fact/1", "it")
-    assert found.value.why == "this dlv reads `dlv/fact/1`; it was written by dlv 9.0.0"
+    assert found.value.why == "expected `dlv/fact/1`; it was written by dlv 9.0.0"
 
 
 def test_parse() -> None:

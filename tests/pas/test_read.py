@@ -85,7 +85,7 @@ def test_pieces_that_do_not_fit(cut: tuple[Cut, str], change: str) -> None:
         "late": [replace(row, start=2)],
         "outside": [replace(row, at=row.raw - 2)],
     }[change]
-    with pytest.raises(Damaged, match=f"plane 1 of matrix {name}"):
+    with pytest.raises(Damaged, match=f"plane 1 of tensor {name}"):
         read_matrix(name, index.encoding, index)
 
 

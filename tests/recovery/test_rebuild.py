@@ -183,7 +183,7 @@ def test_a_lost_manifest_is_named(lived: Repository) -> None:
     victim = label(lived, "wide@2").id
     durable.path_of(lived.manifests, victim, ".json").unlink()
     filled = rebuild.rebuild(lived)
-    assert filled.faults == [("manifest", victim, "it is missing")]
+    assert filled.faults == [("manifest", victim, "missing")]
 
 
 def test_a_lost_tag_fact_is_only_a_lost_tag(lived: Repository) -> None:

@@ -335,7 +335,7 @@ def test_manifests(repository: Repository) -> None:
     assert [name for name, _ in stored(repository.manifests, ".json")] == [version_id]
     path.chmod(0o644)
     path.write_bytes(path.read_bytes().replace(b'"m"', b'"n"'))
-    with pytest.raises(Damaged, match=f"manifest {version_id[:12]} is damaged"):
+    with pytest.raises(Damaged, match=f"manifest {version_id[:12]} is corrupt"):
         Repository(repository.path).manifest(version_id)
     path.unlink()
     with pytest.raises(Damaged, match="is missing"):

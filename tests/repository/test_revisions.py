@@ -147,7 +147,7 @@ def test_what_looks_like_an_id_may_be_a_name_or_tag(shelf: Shelf) -> None:
 
 
 def test_tags_and_head(shelf: Shelf) -> None:
-    assert "no HEAD yet" in shelf.error("HEAD").message
+    assert "no commits yet" in shelf.error("HEAD").message
     one, two = shelf.add("lenet"), shelf.add("lenet")
     facts.set_state(shelf.db, "HEAD", one)
     shelf.fact("tag", "paper-final", version=two)
@@ -156,7 +156,7 @@ def test_tags_and_head(shelf: Shelf) -> None:
     shelf.fact("tag", "paper-final", version=None)
     assert shelf.error("paper-final").exit_code == 4
     facts.set_state(shelf.db, "HEAD", "0" * 64)
-    assert "no HEAD yet" in shelf.error("HEAD").message
+    assert "no commits yet" in shelf.error("HEAD").message
 
 
 def test_ancestors(shelf: Shelf) -> None:
@@ -213,9 +213,9 @@ def test_steps_and_files(shelf: Shelf) -> None:
     shelf.fact("removal", one, steps=[100, 200])
     assert shelf.error("a/200").why == "the nearest are -5 and 1000"
     shelf.add("b", steps=(None,))
-    assert shelf.error("b/1").why == "its snapshots have no steps"
+    assert shelf.error("b/1").why == "its checkpoints have no steps"
     shelf.add("c")
-    assert shelf.error("c/1").why == "it has no snapshots"
+    assert shelf.error("c/1").why == "it has no checkpoints"
 
 
 def test_version_wants_a_whole_version(shelf: Shelf) -> None:
@@ -258,14 +258,14 @@ def test_suggestions(shelf: Shelf) -> None:
     shelf.fact("tag", "paper-final", version=one)
     error = shelf.error("lnet@3")
     assert error.message == "no version matches `lnet@3`"
-    assert error.why == "no model is named `lnet` here (2 names)"
+    assert error.why == "no model `lnet` here (2 names)"
     assert error.did_you_mean[0] == "lenet@3"
     assert error.hint == "dlv list --names"
     assert shelf.error("paper-finel~1").did_you_mean == ["paper-final~1"]
     assert shelf.error("Lenet/5").did_you_mean[0] == "lenet/5"
     error = shelf.error("zzz")
     assert error.did_you_mean == []
-    assert error.why == "no name, tag or id here fits (2 names, 1 tag)"
+    assert error.why == "not a model, tag or id in this repository (2 names, 1 tag)"
 
 
 def test_removed_versions(shelf: Shelf) -> None:
@@ -275,7 +275,7 @@ def test_removed_versions(shelf: Shelf) -> None:
     for text in ("a@2", two, two[:8]):
         found = revisions.resolve(shelf.db, text)
         assert found.version.id == two
-        assert found.notes == ("a@2 was removed; dlv undo --list shows how to get it back",)
+        assert found.notes == ("a@2 is removed; to restore it: dlv undo --list",)
     assert revisions.resolve(shelf.db, "a@1").notes == ()
     shelf.fact("removal", one, steps=None)
     for text in ("a", "a@latest"):

@@ -250,13 +250,13 @@ class TestErrors:
     def test_form(self) -> None:
         error = NotFound(
             "no version matches `lnet@3`",
-            why="no model is named `lnet` here (3 names)",
+            why="no model `lnet` here (3 names)",
             hint="all names: dlv list --names",
             did_you_mean=["lenet@3"],
         )
         assert error_lines(error) == [
             "error: no version matches `lnet@3`",
-            "why:   no model is named `lnet` here (3 names)",
+            "why:   no model `lnet` here (3 names)",
             "hint:  did you mean `lenet@3`? All names: dlv list --names",
         ]
 

@@ -124,5 +124,5 @@ def test_without_a_place_for_the_cache_it_works_all_the_same(tmp_path: Path) -> 
 
 
 def test_a_file_that_is_not_there(tmp_path: Path, counted: Counted) -> None:
-    with pytest.raises(NotFound, match="there is no file"):
+    with pytest.raises(NotFound, match="no such file:"):
         counted[0](tmp_path / "nothing.npz")

@@ -65,7 +65,7 @@ def test_labels_that_fit(
 def test_of_a_single_place_all_classes_count() -> None:
     with pytest.raises(UsageError) as caught:
         fitting.fitted_labels(np.array([0, 3]), (2, 3, 1, 1), "cross_entropy", "d")
-    assert caught.value.why == "the network tells 3 classes apart, 0 to 2"
+    assert caught.value.why == "the network has 3 classes, 0 to 2"
 
 
 CALLED = "the network lenet@1"
@@ -106,11 +106,11 @@ def test_what_fits_is_let_through(
         (
             {"x": X[:, :3], "y": Y},
             {},
-            [f"the rows of x in d.npz do not fit {CALLED}", "they are 3, its input `x` takes 4"],
+            [f"examples of x in d.npz do not fit {CALLED}", "they are 3, its input `x` takes 4"],
         ),
         ({"x": X.reshape(-1, 2, 2), "y": Y}, {}, ["they are 2×2", "config.data.shape = [4]"]),
         ({"x": X}, {}, ["d.npz has no labels", "cross_entropy"]),
-        ({"x": X, "y": Y + 1}, {}, ["label 3", f"{CALLED} tells 3 classes apart, 0 to 2"]),
+        ({"x": X, "y": Y + 1}, {}, ["label 3", f"{CALLED} tells 3 classes, 0 to 2"]),
         ({"x": X, "y": Y - 1}, {}, ["label -1"]),
         ({"x": X, "y": Y + 0.5}, {}, ["of d.npz do not fit", "a fraction", "scores are 3"]),
         ({"x": X, "y": np.zeros((30, 2), int)}, {}, [f"what {CALLED} computes", "label is 2"]),
@@ -140,7 +140,7 @@ def test_whole_numbers_are_wanted(tmp_path: Path) -> None:
     made = small.network(nodes, ["B", 4])
     made = replace(made, inputs=(replace(made.inputs[0], dtype="int64"),))
     checked(made, tmp_path, {"x": np.ones((30, 4)), "y": Y})
-    with pytest.raises(UsageError, match=f"x in d.npz holds fractions, and {CALLED} takes whole"):
+    with pytest.raises(UsageError, match=f"x in d.npz has fractions, but {CALLED} takes whole"):
         checked(made, tmp_path, {"x": X, "y": Y})
 
 

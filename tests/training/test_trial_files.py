@@ -188,7 +188,7 @@ def test_what_was_changed_is_damaged(tmp_path: Path) -> None:
 def test_a_trial_in_the_folder_of_another(tmp_path: Path) -> None:
     made = files(tmp_path)
     other = made.folder.rename(made.folder.parent / hash_bytes(b"another"))
-    with pytest.raises(Conflict, match="holds another trial"):
+    with pytest.raises(Conflict, match="belongs to another trial"):
         TrialFiles(other).load()
 
 

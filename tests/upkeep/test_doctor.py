@@ -87,12 +87,12 @@ def test_what_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(os, "access", by_mode)
     found = by_name(examine(tmp_path, None, {}))["readable"]
-    assert (found.ok, found.detail) == (False, "may not be read: packs/ab/abc.pack")
+    assert (found.ok, found.detail) == (False, "not readable: packs/ab/abc.pack")
     pack.chmod(0o600)
     assert "readable" not in by_name(examine(tmp_path, None, {}))
     pack.parent.chmod(0o300)
     found = by_name(examine(tmp_path, None, {}))["readable"]
-    assert found.detail.startswith("may not be read: packs/ab")
+    assert found.detail.startswith("not readable: packs/ab")
 
 
 def test_every_extra_is_looked_for() -> None:

@@ -224,7 +224,7 @@ def test_fsck_and_a_rebuild_leave_the_ledger_alone(repository: Repository) -> No
 
 def test_not_on_a_network_disk(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial_files, "network_disk", bool)
-    with pytest.raises(StorageError, match="lies on a network disk") as caught:
+    with pytest.raises(StorageError, match="is on a network file system") as caught:
         trial_files.open_store(repository)
     assert caught.value.exit_code == 8
     assert not repository.trials_path.exists()
@@ -234,4 +234,4 @@ def test_not_on_a_network_disk(repository: Repository, monkeypatch: pytest.Monke
     repository.trials_path.touch()
     found, why = unneeded_trials(repository, NOW)
     assert found == []
-    assert "lies on a network disk" in (why or "")
+    assert "is on a network file system" in (why or "")

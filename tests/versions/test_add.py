@@ -141,7 +141,7 @@ def test_what_is_recorded(desk: Desk) -> None:
     assert (file.step, file.options) == (100, {"optimizer": "keep", "own": False})
     assert adding.changed(file) is None
     os.utime(path, ns=(1, 1))
-    assert adding.changed(file) == "it was written to"
+    assert adding.changed(file) == "it"
     path.unlink()
     assert adding.changed(file) == "it is gone"
 
@@ -204,7 +204,7 @@ def test_a_step_is_of_one_snapshot(desk: Desk) -> None:
 def test_files_without_tensors(desk: Desk) -> None:
     (desk.root / "empty.npz").write_bytes(b"PK\x05\x06" + bytes(18))
     (desk.root / "none.safetensors").write_bytes(save({}))
-    with pytest.raises(UsageError, match="holds no tensors"):
+    with pytest.raises(UsageError, match="has no tensors"):
         desk.add("none.safetensors")
 
 
@@ -249,7 +249,7 @@ def test_two_files_that_would_have_one_path(desk: Desk, tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "w.txt").write_text(folder)
-    with pytest.raises(Conflict, match=r"would both be `w\.txt`"):
+    with pytest.raises(Conflict, match=r"would both be stored as `w\.txt`"):
         desk.add(tmp_path / "a/w.txt", tmp_path / "b/w.txt", outside=True)
     twice = (tmp_path / "a/w.txt", tmp_path / "a/w.txt", tmp_path / "a/../a/w.txt")
     desk.add(*twice, outside=True)
@@ -315,7 +315,7 @@ def test_single_values(desk: Desk) -> None:
     assert {s.tag: list(s.values) for s in series}["acc"] == [0.5]
     assert [s.tag for s in series] == ["acc", "n", "l"]
     assert skipped == ["ok", "name"]
-    with pytest.raises(UsageError, match="holds no metrics"):
+    with pytest.raises(UsageError, match="has no metrics"):
         adding.read_metrics(desk.write("n.json", '{"name": "x"}'))
 
 

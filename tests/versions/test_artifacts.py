@@ -46,7 +46,7 @@ def test_weights_by_step_and_files(tmp_path: Path) -> None:
         "run/config.json": ("file", None),
         "run/log.csv": ("file", None),
     }
-    assert found.skipped == [("run/evil.pkl", "a pickle, which could run any program")]
+    assert found.skipped == [("run/evil.pkl", "a pickle, which could execute code")]
 
 
 def test_a_pickle_of_objects_in_a_torch_file(tmp_path: Path) -> None:

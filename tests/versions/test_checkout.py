@@ -581,7 +581,7 @@ def test_the_catalogue_cannot_be_written(
         patched.setattr(facts, where, full)
         with pytest.raises(StorageError) as caught:
             checkout(repository, "lenet@1")
-    assert f"nothing in {repository.root} was changed" in str(caught.value.why)
+    assert f"nothing changed in {repository.root}" in str(caught.value.why)
     assert whole(repository.root) == before
     assert repository.head == head
     assert checkout(repository, "lenet@1").head

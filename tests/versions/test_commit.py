@@ -164,7 +164,7 @@ def test_a_training_folder(project: Project) -> None:
 
 
 def test_nothing_to_commit(project: Project) -> None:
-    with pytest.raises(UsageError, match="nothing to commit"):
+    with pytest.raises(UsageError, match="nothing staged"):
         project.commit()
     assert project.repository.head is None
 
@@ -201,7 +201,7 @@ def test_a_tag_is_no_name(project: Project) -> None:
     made = project.commit(allow_empty=True)
     with project.repository.change("tag", "me") as change:
         change.record("tag", "paper", {"version": made.id})
-    with pytest.raises(Conflict, match="`paper` is a tag already"):
+    with pytest.raises(Conflict, match="`paper` is already a tag"):
         project.commit(name="paper", allow_empty=True)
 
 
@@ -440,7 +440,7 @@ def test_the_same_size_and_time_hide_nothing(project: Project, name: str) -> Non
     project.add()
     path.write_bytes(new)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(Conflict, match="has changed since it was added"):
+    with pytest.raises(Conflict, match="changed after it was staged"):
         project.commit()
     assert versions.all_versions(project.repository.database) == []
     assert len(facts.staged_files(project.repository.database)) == 1
@@ -488,9 +488,9 @@ def test_a_series_from_two_logs(project: Project) -> None:
     project.write("a/log.csv", "step,loss\n1,2\n")
     project.write("b/log.csv", "step,loss\n1,2\n")
     project.add()
-    with pytest.raises(Conflict, match="`loss` comes from two logs") as caught:
+    with pytest.raises(Conflict, match="`loss` is in two logs") as caught:
         project.commit()
-    assert caught.value.why == "both are called `log`"
+    assert caught.value.why == "both are named `log`"
     project.add("b/log.csv", role="file")
     project.commit()
 

@@ -105,7 +105,7 @@ def test_what_is_written(repository: Repository) -> None:
     made = copy(repository, "net@1", WIDER)
     assert files(made) == ["config.json", "network.json", "train.py", "wide.safetensors"]
     assert made.made == ["network.json", "wide.safetensors"]
-    assert made.notes == ["log.csv: left out, it tells how net@1 was trained"]
+    assert made.notes == ["log.csv: logs of the training of net@1"]
     network, warnings = network_json.parse((made.folder / "network.json").read_bytes())
     assert made.network is not None
     assert (network.id, warnings) == (made.network.id, [])
@@ -168,7 +168,7 @@ def test_parent_and_version(repository: Repository) -> None:
 
 def test_here_nothing_is_lost(repository: Repository) -> None:
     (repository.root / "network.json").write_text("mine")
-    with pytest.raises(Conflict, match=r"network\.json would be overwritten"):
+    with pytest.raises(Conflict, match=r"network\.json"):
         copy(repository, "net@1", WIDER, to=None)
     assert not (repository.root / "wide.safetensors").exists()
     assert repository.next is None
@@ -236,7 +236,7 @@ def test_without_weights(repository: Repository) -> None:
 def test_a_version_without_weights(repository: Repository) -> None:
     made = copy(repository, "empty@1", WIDER)
     assert files(made) == ["network.json"]
-    assert made.notes == ["empty@1 has no weights to carry over"]
+    assert made.notes == ["empty@1 has no weights"]
 
 
 def test_a_version_without_a_network(repository: Repository) -> None:

@@ -101,7 +101,7 @@ def test_tags_and_removed_ones(repository: Repository) -> None:
     assert listed(repository, tag="good") == listed(repository, tag="g*") == ["lenet@2"]
     with pytest.raises(NotFound) as caught:
         listed(repository, tag="god")
-    assert (caught.value.did_you_mean, caught.value.why) == (["good"], "there is 1 tag")
+    assert (caught.value.did_you_mean, caught.value.why) == (["good"], "saved queries: 1 tag")
     assert listed(repository, tag="b*") == []
     remove.remove(repository, ["wide@1"], AUTHOR)
     assert listed(repository) == ["lenet@3", "lenet@2", "lenet@1"]

@@ -138,7 +138,7 @@ def test_several_versions_at_once(repository: Repository) -> None:
 
 def test_what_is_tagged_stays(repository: Repository) -> None:
     revisions.set_tag(repository, "good", "net@1", AUTHOR)
-    with pytest.raises(Conflict, match="has the tag `good`"):
+    with pytest.raises(Conflict, match="has tag `good`"):
         remove(repository, ["net@1"], AUTHOR)
     done: Removed = remove(repository, ["net@1"], AUTHOR, force=True)
     assert done.tags == ["good"]

@@ -117,7 +117,7 @@ def test_a_plain_network_that_needs_a_constant(repository: Repository) -> None:
     """Its bytes may be stored already; else it cannot be taken in."""
     path = repository.root / "network.json"
     path.write_text(json.dumps(network().canonical()))
-    with pytest.raises(UsageError, match="needs the constant `shift`"):
+    with pytest.raises(UsageError, match="needs constant `shift`"):
         commit(repository, "w.safetensors", "network.json")
     adding.remove(repository, repository.root, ["."])
     save(repository.root / "c.safetensors", shift=np.frombuffer(CONSTANT, "f4"))
@@ -177,7 +177,7 @@ def test_warnings_are_few() -> None:
     assert lines[0] == "network: n0: wrong"
     assert lines[-2:] == [
         "network: and 23 more",
-        "network: no node uses the tensors a, b, c and 1 more",
+        "network: no layer uses the tensors a, b, c and 1 more",
     ]
     assert len(lines) == draft.MOST_WARNINGS + 2
 
@@ -195,5 +195,5 @@ def test_what_add_exported_comes_back(tmp_path: Path) -> None:
 
 def test_what_is_no_exported_network(tmp_path: Path) -> None:
     save(tmp_path / "w", a=BIAS)
-    with pytest.raises(Damaged, match="holds no network"):
+    with pytest.raises(Damaged, match="has no network"):
         exported.open(str(tmp_path / "w"))

@@ -301,7 +301,7 @@ class TestModels:
         with pytest.raises(Conflict, match=r"big\.onnx exists"):
             transfer.export(repository, Request("HEAD", out))
         made = transfer.export(repository, Request("HEAD", out, force=True))
-        assert made.notes == ("the tensors lie in big.onnx.data: keep it beside the model",)
+        assert made.notes == ("the tensors are in big.onnx.data: keep it next to the model",)
         assert out.stat().st_size < 5000
         assert out.with_name("big.onnx.data").read_bytes() == np.ones((300, 12), "<f4").tobytes()
         opened = onnx_files.open(str(out))

@@ -104,4 +104,4 @@ def test_find_says_what_was_meant() -> None:
     assert caught.value.did_you_mean == ["conv1.weight"]
     with pytest.raises(NotFound) as caught:
         find([], "x", "m@1", {})
-    assert caught.value.why == "it holds no weights"
+    assert caught.value.why == "it has no weights"

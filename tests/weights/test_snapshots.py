@@ -212,7 +212,7 @@ def test_another_shape_in_another_snapshot(shelf: Shelf) -> None:
         shelf.store(
             shelf.file("a.safetensors", {"w": 1}, 1), shelf.file("b.safetensors", {"w": [1, 2]}, 2)
         )
-    assert found.value.why == "in another snapshot it is float32 []"
+    assert found.value.why == "in another checkpoint it is float32 []"
 
 
 def test_tensors_that_come_and_go(shelf: Shelf) -> None:
@@ -289,7 +289,7 @@ def test_damage_is_seen_when_a_file_is_built(shelf: Shelf) -> None:
     [container] = snapshot.containers
     other = snapshot.hashes[::-1]
     swapped = Snapshot(None, other, snapshot.containers)
-    with pytest.raises(Damaged, match="does not come back as it was added"):
+    with pytest.raises(Damaged, match="does not match the committed file"):
         snapshots.rebuild(io.BytesIO(), manifest, swapped, container, shelf.memory)
     lacking = Snapshot(None, (None, snapshot.hashes[1]), snapshot.containers)
     with pytest.raises(Damaged, match="lacks tensors"):

@@ -50,7 +50,7 @@ def place(file_and_name: str) -> tuple[Path, str]:
     if not file or not name:
         raise UsageError(
             f"`{file_and_name}` is not FILE.py:FACTORY",
-            hint="as in train.py:make_model, a function that takes nothing and returns a module",
+            hint="FACTORY takes no arguments and returns a torch module",
         )
     path = Path(os.path.abspath(file))
     if not path.is_file():
@@ -75,7 +75,7 @@ def _call(factory: Any, name: str, file: str) -> Any:
 def _hint(error: BaseException, file: str) -> str:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)[1:]]
     if not lines:  # it was not entered
-        return "it is called without arguments"
+        return "FACTORY is called without arguments"
     return f"see line {lines[0]} of {file}"
 
 
@@ -171,7 +171,7 @@ def network_of(file_and_name: str, shapes: Sequence[str], result: Path) -> Check
         raise _reported_error(result) or UsageError(
             f"{name} in {path.name} ended its process {_ending(done.returncode)}",
             why="the model was to be handed back, not the process ended",
-            hint="what it said is above; dlv looks at the model that is returned",
+            hint="its output is above; dlv traces the model that is returned",
         )
     return exported.open(str(result))
 

@@ -280,7 +280,7 @@ class _Comparison:
                 if name in got and got[name].shape == value.shape
             }
             off = differing(list(seen), got, wanted, tolerance(*self._dtypes()))
-        return "" if off is None else f"behind {off.where!r}"
+        return "" if off is None else f"after {off.where!r}"
 
     def _engines(self, example: Batch) -> None:
         """numpy and onnxruntime against torch, where they take the network."""

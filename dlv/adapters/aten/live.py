@@ -310,7 +310,7 @@ def from_factory(
             return _of_shapes(torch, module, input_shapes)
         if examples is None:
             raise UsageError(
-                "the shape of the inputs is not known",
+                "the shape of the inputs is unknown",
                 hint="--input-shape 1,3,224,224 for each, or return the model and example inputs",
             )
         return trace(module, examples)
@@ -349,7 +349,7 @@ def _shape(torch: Any, shape: Sequence[int] | str) -> tuple[tuple[int, ...], Any
             raise UsageError(f"`{shape}` names no dtype", hint="8,16:int64")
     if not all(type(length) is int and 0 <= length < 1 << 31 for length in lengths):
         raise UsageError(
-            f"`{shape}` is no shape", why="lengths with commas between, the batch first"
+            f"`{shape}` is not a shape", why="give lengths separated by commas, batch first"
         )
     return tuple(lengths), dtype
 

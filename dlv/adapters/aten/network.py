@@ -435,7 +435,7 @@ class _Conversion:
         raw = sorted({node.source["op"] for node in nodes if node.op == "OP" and node.source})
         if raw:
             shown = ", ".join(raw[:6]) + (", …" if len(raw) > 6 else "")
-            self.notes.append(f"kept as they are, beyond the vocabulary: {shown}")
+            self.notes.append(f"stored as they are, beyond the vocabulary: {shown}")
 
 
 def _trains(call: Call) -> bool:

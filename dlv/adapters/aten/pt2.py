@@ -90,7 +90,7 @@ def graph_of(program: Any) -> Graph:
     major = version.get("major")
     if major != SCHEMA:
         raise NewerFormat(
-            f"exported programs of format {shown(major)} are not known to this dlv",
+            f"exported programs of format {shown(major)} are unknown to this dlv version",
             why=f"it reads format {SCHEMA}",
         )
     module = entry_of(program, "graph_module", dict)
@@ -132,7 +132,7 @@ def _inner(content: Any, graph: Graph) -> Argument:  # noqa: ARG001
     for given in entry_of(held, "inputs", list):
         ref = _argument(given, inner)
         if not isinstance(ref, Ref):
-            raise _damaged("an inner graph takes what is no value")
+            raise _damaged("an inner graph takes what is not a value")
         inner.placeholders.append(Placeholder(ref.name, _OTHER, ""))
     for node in entry_of(held, "nodes", list):
         inner.calls.append(_call(node, inner))
@@ -143,7 +143,7 @@ def _inner(content: Any, graph: Graph) -> Argument:  # noqa: ARG001
 def entry_of(data: Any, key: str, kind: type, default: Any = None) -> Any:
     """An entry of an object, of the kind that it has to be."""
     if not isinstance(data, dict):
-        raise _damaged(f"{shown(data)} stands where an object with {key!r} should")
+        raise _damaged(f"{shown(data)} found instead of an object with {key!r} should")
     value = data.get(key, default)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise _damaged(f"{key!r} is {shown(value)}")
@@ -204,7 +204,7 @@ def dim_of(size: Any) -> Dim:
 
 
 def _damaged(why: str) -> Damaged:
-    return Damaged("an exported program is damaged", why=why)
+    return Damaged("an exported program is corrupt", why=why)
 
 
 def _union(data: Any) -> tuple[str, Any]:
@@ -423,12 +423,12 @@ class _Program:
             if entry.name == "serialized_exported_program.json":
                 raise UsageError(
                     f"{self.file.name} was saved by torch before 2.8",
-                    why="that form of exported programs is not known here",
+                    why="that form of exported programs is unknown here",
                     hint="save it again: torch.export.save(torch.export.load(FILE), FILE)",
                 )
         if len(folders) > 1:
             shown = ", ".join(sorted(folders)[:4])
-            raise UnsafeInput(f"{self.file.name} holds more than one folder", why=shown)
+            raise UnsafeInput(f"{self.file.name} contains more than one folder", why=shown)
         if "archive_format" not in entries:
             raise Damaged(f"{self.file.name} is not an exported program", why="no archive_format")
         return entries
@@ -442,13 +442,13 @@ class _Program:
         ]
         if not names:
             raise UsageError(
-                f"{self.file.name} holds no exported program",
+                f"{self.file.name} has no exported program",
                 why="compiled code alone has no structure to read",
                 hint="dlv add FILE --as file",
             )
         if len(names) > 1:
             raise UsageError(
-                f"{self.file.name} holds several programs",
+                f"{self.file.name} contains several programs",
                 why=", ".join(sorted(names)[:4]),
                 hint="save each in a file of its own",
             )
@@ -487,9 +487,9 @@ class _Program:
         try:
             yield
         except Damaged as error:
-            raise Damaged(f"{self.file.name} is damaged", why=error.why) from error
+            raise Damaged(f"{self.file.name} is corrupt", why=error.why) from error
         except ValueError as error:  # what canonical JSON does not take
-            raise Damaged(f"{self.file.name} is damaged", why=str(error)) from error
+            raise Damaged(f"{self.file.name} is corrupt", why=str(error)) from error
 
     def _state(self, model: str, graph: Graph, checkpoint: Checkpoint) -> list[View]:
         """The tensors that state_dict names."""
@@ -523,7 +523,7 @@ class _Program:
             result[name] = self.storages.tensor(view, name, "buffer")
         others = len(config) - len(result)
         if others:
-            checkpoint.notes.append(f"{others} constants that no call uses are left out")
+            checkpoint.notes.append(f"{others} constants that no call uses are skipped")
         return result
 
     def _config(self, kind: str, model: str) -> dict[str, Any]:
@@ -571,7 +571,7 @@ class _Program:
     def _length(self, size: Any, name: str) -> int:
         found: Any = size.get("as_int") if isinstance(size, dict) else None
         if not whole(found) or not 0 <= found < _LARGEST:
-            raise UnsafeInput(f"tensor {name!r} has a length that is no number")
+            raise UnsafeInput(f"tensor {name!r} has a length that is not a number")
         return int(found)
 
 

@@ -149,7 +149,7 @@ def check(graph: Graph) -> None:
     for placeholder in graph.placeholders:
         _make(placeholder.name, known)
         if placeholder.kind in (*STATE, CONSTANT, INPUT) and placeholder.name not in graph.values:
-            raise Damaged("an exported program is damaged", why=f"{placeholder.name} has no type")
+            raise Damaged("an exported program is corrupt", why=f"{placeholder.name} has no type")
     for call in graph.calls:
         for ref in call.refs():
             _read(ref, known, call.name)
@@ -162,13 +162,13 @@ def check(graph: Graph) -> None:
 
 def _make(name: str, known: set[str]) -> None:
     if name in known:
-        raise Damaged("an exported program is damaged", why=f"{name!r} is made twice")
+        raise Damaged("an exported program is corrupt", why=f"{name!r} is made twice")
     known.add(name)
 
 
 def _read(ref: Ref, known: set[str], where: str) -> None:
     if ref.name not in known:
-        raise Damaged("an exported program is damaged", why=f"{where}: nothing makes {ref.name!r}")
+        raise Damaged("an exported program is corrupt", why=f"{where}: nothing makes {ref.name!r}")
 
 
 def refs(value: Argument) -> Iterator[Ref]:

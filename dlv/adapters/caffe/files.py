@@ -110,7 +110,7 @@ def _check_names(tensors: Sequence[Tensor], label: str) -> None:
     seen: set[str] = set()
     for tensor in tensors:
         if tensor.name in seen:
-            raise Damaged(f"{label} has two tensors called {tensor.name!r}")
+            raise Damaged(f"{label} has two tensors named {tensor.name!r}")
         seen.add(tensor.name)
 
 

@@ -309,7 +309,7 @@ def build(spec: Spec, translate: Translate) -> tuple[Network, list[str]]:
             blob.port = port
     if dropped:
         shown = ", ".join(dropped[:5]) + (", …" if len(dropped) > 5 else "")
-        notes.append(f"left out, since they only compare with labels or write files: {shown}")
+        notes.append(f"skipped (they only compare with labels or write files): {shown}")
     plumbing = {node.name for node in builder.nodes if node.plumbing}
     silent |= {port for port in targets if port[0] in plumbing}
     outputs = _outputs(builder, writes, silent)
@@ -421,7 +421,7 @@ def _network_inputs(
             shape = ("B", *shape[1:])
         found.append((blob, Input(names.take(blob.name), shape)))
     if left:
-        notes.append(f"left out, since nothing but a loss needs it: {', '.join(left[:5])}")
+        notes.append(f"skipped (used only by a loss): {', '.join(left[:5])}")
     return found, batch if isinstance(batch, int) else None
 
 

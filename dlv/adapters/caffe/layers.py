@@ -79,7 +79,7 @@ def pooling(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     if shape is not None and len(shape) < 3:
         raise Damaged(
             f"{layer.where()} pools an input of {len(shape)} axes",
-            why="there must be some behind those of rows and channels",
+            why="there must be axes after those of rows and channels",
         )
     axes = 2 if shape is None else len(shape) - 2
     window = {
@@ -172,7 +172,7 @@ def reshape(b: Builder, layer: Layer, inputs: Ports) -> Ports:
     for place, side in enumerate(wanted, start):
         if side == 0:
             if place >= len(shape):
-                raise Damaged(f"{layer.where()}: there is no axis {place} to keep")
+                raise Damaged(f"{layer.where()}: there is not an axis {place} to keep")
             size.append(shape[place])
         elif place == 0 and side == b.batch and shape[0] == "B":
             size.append("B")
@@ -257,12 +257,12 @@ def translate(b: Builder, layer: Layer, inputs: Ports, scale: Layer | None) -> P
         if odd is None or kept:
             return made
         b.back_to(before)
-        b.notes.append(f"{layer.name!r} is kept as it is: its field {odd} is not understood")
+        b.notes.append(f"{layer.name!r} is stored as it is: its field {odd} is not supported")
         return b.raw(inputs)
     if layer.type in _SAME_SHAPE and inputs:
         return _same(b, layer, inputs)
     if layer.type not in _KNOWN_RAW:
-        note = f"layers of the type {layer.type!r} are not known: they are kept as they are"
+        note = f"layers of the type {layer.type!r} are unknown: they are stored as they are"
         if note not in b.notes:
             b.notes.append(note)
     return b.raw(inputs)

@@ -45,7 +45,7 @@ def read(path: str) -> Message:
     with Source(path) as file:
         if file.size > MOST_BYTES:
             raise UnsafeInput(
-                f"{file.name} is too large for a text of this format",
+                f"{file.name} is too large for a string of this format",
                 why=f"{file.size} bytes, the limit is {MOST_BYTES}",
             )
         data = bytes(file.read(0, file.size))
@@ -74,7 +74,7 @@ def _tokens(text: str, label: str) -> Iterator[_Token]:
         match = _TOKEN.match(text, at)
         if match is None:
             found = text[at : at + 20].split("\n")[0]
-            kind = "a text without its end" if found[:1] in "\"'" else "no protobuf text"
+            kind = "a string without its end" if found[:1] in "\"'" else "no protobuf text"
             raise Damaged(f"{label}, line {line}, cannot be read", why=f"{kind}: {found!r}")
         at = match.end()
         if match.lastgroup == "blank":
@@ -173,8 +173,7 @@ class _Parser:
         self.values += 1
         if self.values > MOST_VALUES:
             raise UnsafeInput(
-                f"{self.label}, line {line}, holds too many values",
-                why=f"the limit is {MOST_VALUES}",
+                f"{self.label}, line {line}, has too many values", why=f"the limit is {MOST_VALUES}"
             )
 
     def name(self) -> str:
@@ -211,10 +210,10 @@ class _Parser:
             text = b"".join(pieces).decode("utf-8")
         except UnicodeDecodeError as error:
             raise Damaged(
-                f"{self.label}, line {token.line}: a text is not UTF-8", why=str(error)
+                f"{self.label}, line {token.line}: a string is not UTF-8", why=str(error)
             ) from error
         if len(text) > MOST_TEXT:
-            raise UnsafeInput(f"{self.label}, line {token.line}: a text is too long")
+            raise UnsafeInput(f"{self.label}, line {token.line}: a string is too long")
         return text
 
     def number(self, token: _Token, negative: bool) -> int | float:
@@ -244,7 +243,7 @@ class _Parser:
             kind, digits = str(match.lastgroup), match[str(match.lastgroup)]
             if kind == "plain":
                 if digits not in _PLAIN:
-                    self.fail("an escape in a text", token)
+                    self.fail("an escape in a string", token)
                 found.append(_PLAIN[digits])
                 continue
             code = int(digits, 8 if kind == "octal" else 16)

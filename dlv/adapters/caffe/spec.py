@@ -327,7 +327,7 @@ def read_net(root: Span) -> tuple[Message, list[list[Blob]]]:
     blobs: list[list[Blob]] = []
     net = _read("Net", root, blobs)
     if len(blobs) > MOST_LAYERS:
-        raise UnsafeInput(f"{root.file.name} holds too many layers", why=f"{len(blobs)}")
+        raise UnsafeInput(f"{root.file.name} has too many layers", why=f"{len(blobs)}")
     return net, blobs
 
 
@@ -343,7 +343,7 @@ def _read(name: str, span: Span, blobs: list[list[Blob]]) -> Message:
         values = found if isinstance(found, list) else [] if found is None else [found]
         if key == "blobs":
             if len(values) > MOST_BLOBS:
-                raise UnsafeInput(f"{span.file.name} is damaged", why=f"{len(values)} blobs")
+                raise UnsafeInput(f"{span.file.name} is corrupt", why=f"{len(values)} blobs")
             blobs.append([_blob(value) for value in values])
             continue
         kind, is_message = ours.get(key, ("", False))
@@ -481,9 +481,9 @@ def read_spec(net: Message, blobs: Sequence[list[Blob]] = ()) -> Spec:
     if found and old:
         raise Damaged(f"{net.file} mixes `layer` and `layers`")
     if not found and not old:
-        raise UsageError(f"{net.file} holds no layers", hint="dlv add --as file keeps it as it is")
+        raise UsageError(f"{net.file} has no layers", hint="dlv add --as file keeps it as it is")
     if len(found) + len(old) > MOST_LAYERS:
-        raise UnsafeInput(f"{net.file} holds too many layers", why=f"the limit is {MOST_LAYERS}")
+        raise UnsafeInput(f"{net.file} has too many layers", why=f"the limit is {MOST_LAYERS}")
     state = net.message("state")
     meets = _rules(state.word("phase", PHASES, "TEST"), state)
     spec = Spec(_inputs(net), [], [], [])
@@ -494,7 +494,7 @@ def read_spec(net: Message, blobs: Sequence[list[Blob]] = ()) -> Spec:
         (spec.layers if _included(body, meets) else spec.left).append(layer)
         spec.every.append(layer)
     if not spec.layers:
-        raise UsageError(f"{net.file} holds no layers of the phase that is run")
+        raise UsageError(f"{net.file} has no layers of the phase that is run")
     # The network's own first: the same names, whatever else is in the file.
     for layer in (*spec.layers, *spec.left):
         layer.name = names.take(layer.name)
@@ -541,7 +541,7 @@ def _type(body: Message) -> str:
 
 def _name(body: Message, name: str) -> str:
     if not name or "\0" in name:
-        raise UnsafeInput(f"{body.place()}: {name!r} is no name", why="empty, or with a NUL")
+        raise UnsafeInput(f"{body.place()}: {name!r} is not a name", why="empty, or with a NUL")
     return name
 
 

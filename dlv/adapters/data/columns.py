@@ -93,7 +93,7 @@ class Stored(_InFile):
             self._sum, self._summed = zlib.crc32(raw, self._sum), stop
             if stop == self.count:
                 if self._sum != self._wanted:
-                    raise Damaged(f"{self.name} is damaged", why="its checksum is another one")
+                    raise Damaged(f"{self.name} is corrupt", why="checksum mismatch")
                 self._wanted = None
         return _array(raw, self._stored, (stop - start, *self.shape))
 
@@ -142,7 +142,7 @@ class Deflated(_InFile):
         if not self._waiting:
             piece = next(self._pieces, None)
             if piece is None:
-                raise Damaged(f"{self.name} ends too early")
+                raise Damaged(f"{self.name} is truncated")
             self._waiting += piece
 
 
@@ -208,7 +208,7 @@ def dtype_of(header: Header, name: str) -> np.dtype[Any]:
     if header.dtype.startswith("raw:"):
         text = header.dtype.removeprefix("raw:").lstrip("<|")
         if text[0] not in "US":
-            raise UsageError(f"{name} holds no numbers and no text", why=f"its dtype is {text}")
+            raise UsageError(f"{name} has no numbers and no text", why=f"its dtype is {text}")
         return np.dtype(order + text)
     return np.dtype(header.dtype).newbyteorder(order)
 
@@ -222,7 +222,7 @@ def _array(raw: bytearray, dtype: np.dtype[Any], shape: Sequence[int]) -> Array:
 
 def _rows(header: Header, name: str) -> tuple[int, tuple[int, ...]]:
     if not header.shape:
-        raise UsageError(f"{name} is a single number", why="a row per example is wanted")
+        raise UsageError(f"{name} is a single number", why="one row per example is required")
     return header.shape[0], header.shape[1:]
 
 
@@ -258,14 +258,14 @@ def coded(
         return column, given
     if column.dtype.kind not in "US" or column.shape not in ((), (1,)):
         raise UsageError(
-            f"{column.name} holds no labels", why=f"{column.dtype} with rows of {column.shape}"
+            f"{column.name} has no labels", why=f"{column.dtype} with rows of {column.shape}"
         )
     if given is None:
         seen: set[str] = set()
         for start in range(0, count, _BLOCK):
             seen.update(_texts(column.read(start, min(start + _BLOCK, count))))
             if len(seen) > MOST_CLASSES:
-                raise UnsafeInput(f"{column.name} holds too many different labels")
+                raise UnsafeInput(f"{column.name} has too many different labels")
         given = tuple(sorted(seen))
     return _Coded(column, {text: at for at, text in enumerate(given)}), given
 
@@ -385,7 +385,7 @@ def _rows_of(value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind not in "biufUS" or not array.ndim:
         raise UsageError(
-            f"an array of {array.dtype} with {array.ndim} axes is no column of rows",
+            f"an array of {array.dtype} with {array.ndim} axes is not a column of rows",
             why="the function returns x, (x, y), a dict of arrays, or yields batches of these",
         )
     return array

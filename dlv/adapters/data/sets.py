@@ -71,12 +71,12 @@ def read_table(file: Source, settings: Settings) -> Table:
         if len(cells) != len(heading):
             raise Damaged(
                 f"{file.name}, line {number}, has {len(cells)} cells",
-                why=f"the heading has {len(heading)}",
+                why=f"the header has {len(heading)}",
             )
         for place in chosen:
             if not _NUMBER.match(cells[place]):
                 raise Damaged(
-                    f"{file.name}, line {number}: {cells[place][:60]!r} is no number",
+                    f"{file.name}, line {number}: {cells[place][:60]!r} is not a number",
                     why=f"in the column {heading[place]}",
                     hint="--set data.columns=A,B names the columns that are numbers",
                 )
@@ -131,7 +131,7 @@ class _Labels:
         if self._kind == "number":
             return self._numbers
         if len(self._codes) >= MOST_CLASSES:
-            raise UnsafeInput(f"{self._name} holds too many different labels")
+            raise UnsafeInput(f"{self._name} has too many different labels")
         texts = list(self._codes)
         if self._kind == "whole":
             return _Looked(self._coded, np.array([int(text) for text in texts], np.int64))
@@ -184,7 +184,7 @@ def _cells(line: str, delimiter: str, name: str, number: int) -> list[str]:
 def _heading(cells: list[str], name: str) -> list[str]:
     heading = heading_of(cells, MOST_COLUMNS, name, "")
     if not heading or all(_NUMBER.match(cell) for cell in heading):
-        raise Damaged(f"{name} has no heading", why="the first line must name the columns")
+        raise Damaged(f"{name} has no header", why="the first line must name the columns")
     return heading
 
 
@@ -264,7 +264,7 @@ class Prepared:
         raise UsageError(
             f"{len(factors)} numbers of data.mean or data.std do not fit rows of"
             f" {_text(self.shape)}",
-            why="one is wanted, or one for each channel",
+            why="one value, or one for each channel, is required",
         )
 
     def read(self, start: int, stop: int) -> Array:
@@ -368,7 +368,7 @@ def of_table(
         found = Data(file.name, {_only(wanted, where): table.rows}, table.labels, 0, None)
         return _finished(found, settings, digest)
     raise UsageError(
-        f"{where} is no data that dlv reads",
+        f"{where} is not data that dlv can read",
         why="it reads .npz, .npy, .csv, a folder of images or of .npy, python:module:function",
     )
 
@@ -421,7 +421,7 @@ def _beside(path: Path, settings: Settings, directory: Path) -> dict[str, Column
 def _only(wanted: Sequence[Wanted], where: str) -> str:
     if len(wanted) != 1:
         raise UsageError(
-            f"{where} holds one array of rows, and the network takes {len(wanted)} inputs",
+            f"{where} contains one array of rows, and the network takes {len(wanted)} inputs",
             why=", ".join(each.name for each in wanted),
             hint="an .npz with an array for each",
         )
@@ -467,7 +467,7 @@ def _key(
     if found is None and needed:
         setting = "data.labels=KEY" if role == "labels" else "data.inputs=KEY"
         raise UsageError(
-            f"which array of {name} is {role}?",
+            f"cannot tell which array of {name} is {role}",
             why=f"it has {', '.join(members) or 'none'}; looked for {', '.join(usual[:6])}",
             hint=f"--set {setting}",
         )
@@ -491,7 +491,7 @@ def _finished(data: Data, settings: Settings, digest: str | None) -> Data:
         if not math.prod(column.shape):
             raise UsageError(f"the rows of {column.name} are empty", why=f"{column.shape}")
         if column.dtype.kind not in "biuf":
-            raise UsageError(f"{column.name} holds no numbers", why=f"its dtype is {column.dtype}")
+            raise UsageError(f"{column.name} has no numbers", why=f"its dtype is {column.dtype}")
         data.inputs[name] = prepare_columns(column, settings)
     if data.labels is not None:
         had = settings.classes or data.classes

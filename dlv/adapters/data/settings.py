@@ -54,8 +54,8 @@ class Settings:
         for key in table:
             if key not in known:
                 raise UsageError(
-                    f"there is no setting data.{key}",
-                    why=f"there are {', '.join(known)}",
+                    f"no setting data.{key}",
+                    why=f"known: {', '.join(known)}",
                     did_you_mean=[f"data.{near}" for near in nearest(key, known)],
                 )
         return cls(**{key: _READ[key](key, value) for key, value in table.items()})
@@ -207,12 +207,12 @@ def read_images(folder: Path, settings: Settings, wanted: Sequence[Shape]) -> Im
     found += [] if labelled else [(path, -1) for path in _images(folder)]
     if not found:
         raise UsageError(
-            f"{folder} holds no data",
-            why="neither .npy arrays nor images, which lie in a subfolder for each class",
+            f"{folder} has no data",
+            why="neither .npy arrays nor images, which are in a subfolder for each class",
             hint="its subfolders hold .png, .jpg, .bmp, .gif, .webp, .tif, .ppm",
         )
     if len(found) > MOST_IMAGES:
-        raise UnsafeInput(f"{folder} holds too many images", why=str(len(found)))
+        raise UnsafeInput(f"{folder} has too many images", why=str(len(found)))
     pixels = _Pixels(folder, [path for path, _ in found], settings, wanted[0] if wanted else None)
     labels = Held(f"the folders of {folder.name}", np.array([n for _, n in found], np.int64))
     labels = None if not labelled or settings.labels is False else labels  # type: ignore[assignment]
@@ -274,7 +274,7 @@ class _Pixels:
                         made = made.resize((width, height), pillow.Resampling.BILINEAR)
                     array = np.asarray(made, np.uint8)
         except (OSError, ValueError, SyntaxError, EOFError) as error:
-            raise Damaged(f"{self._named(path)} is no image", why=str(error)[:200]) from error
+            raise Damaged(f"{self._named(path)} is not an image", why=str(error)[:200]) from error
         except pillow.DecompressionBombError as error:
             raise UnsafeInput(f"{self._named(path)} is too large", why=str(error)) from error
         if self._axes == "none":

@@ -103,16 +103,16 @@ class Chunked:
         try:
             result = inflater.decompress(data, most + 1)
         except zlib.error as error:
-            raise Damaged(f"a part of {self.name} is damaged", why=str(error)) from error
+            raise Damaged(f"a part of {self.name} is corrupt", why=str(error)) from error
         if len(result) > most:
             raise UnsafeInput(f"a part of {self.name} inflates beyond its size")
         if not inflater.eof:
-            raise Damaged(f"a part of {self.name} is damaged", why="it ends too early")
+            raise Damaged(f"a part of {self.name} is corrupt", why="it is truncated")
         return result
 
     def _checked(self, data: bytes) -> bytes:
         if len(data) < 4 or fletcher32(data[:-4]) != int.from_bytes(data[-4:], "little"):
-            raise Damaged(f"a part of {self.name} is damaged", why="its checksum")
+            raise Damaged(f"a part of {self.name} is corrupt", why="its checksum")
         return data[:-4]
 
     def _place(self, target: Bytes, data: bytes, place: tuple[int, ...]) -> None:
@@ -190,7 +190,7 @@ def read_chunks(
         cursor.expect(b"TREE", "the tree of chunks")
         kind, level, used = cursor.number(1), cursor.number(1), cursor.number(2)
         if kind != 1 or level >= _MOST_LEVELS or expected not in (-1, level):
-            raise Damaged(f"the structure of {limits.name} is damaged", why="a tree of chunks")
+            raise Damaged(f"the structure of {limits.name} is corrupt", why="a tree of chunks")
         cursor = limits.cursor(address + 24, row * used)
         for _ in range(used):
             limits.message()
@@ -238,7 +238,7 @@ def fletcher32(data: bytes) -> int:
 
 def newer_chunks(name: str, label: str) -> NewerFormat:
     return NewerFormat(
-        f"the chunks of {name} in {label} are kept in a way that dlv does not read",
+        f"the chunks of {name} in {label} are kept in an unsupported way",
         hint="save the file with libver='earliest', or unpack it with: h5repack -l CONTI",
     )
 
@@ -291,7 +291,7 @@ def read(region: Region) -> Contents:
     base, root = _superblock(limits)
     if base:
         raise UnsafeInput(
-            f"{region.name} begins with {base} bytes that are no HDF5",
+            f"{region.name} begins with {base} bytes that are not HDF5",
             hint="take them away: h5unjam",
         )
     return _Walk(limits).run(root)
@@ -304,10 +304,10 @@ def _superblock(limits: Limits) -> tuple[int, int]:
         if base + 8 <= region.size and limits.read(base, 8) == SIGNATURE:
             break
     else:
-        raise Damaged(f"{region.name} is no HDF5 file", why="it does not begin as one")
+        raise Damaged(f"{region.name} is not a HDF5 file", why="it does not begin as one")
     version = limits.cursor(base + 8, 1).number(1)
     if version > 3:
-        raise NewerFormat(f"{region.name} is HDF5 of a version that dlv does not know")
+        raise NewerFormat(f"{region.name} is HDF5 of a version that dlv does not support")
     if version < 2:
         cursor = limits.cursor(base + 13, 2)
         _check_widths(limits, cursor)
@@ -334,8 +334,7 @@ def _superblock(limits: Limits) -> tuple[int, int]:
         raise UnsafeInput(f"{region.name} says that it begins elsewhere", why=f"at {start}")
     if end != region.size:
         raise Damaged(
-            f"{region.name} has not the length that it says",
-            why=f"{region.size} bytes instead of {end}",
+            f"{region.name} has the wrong length", why=f"{region.size} bytes instead of {end}"
         )
     return base, root
 
@@ -366,7 +365,7 @@ class _Walk:
             messages = read_header(self.limits, address)
             if not is_group(messages):
                 if not path:
-                    raise Damaged(f"{self.limits.name} is damaged", why="its root is no group")
+                    raise Damaged(f"{self.limits.name} is corrupt", why="its root is not a group")
                 self._dataset(path, messages)
                 continue
             self.contents.groups[path] = self._texts(messages)
@@ -377,7 +376,7 @@ class _Walk:
                     raise UnsafeInput(f"the groups of {self.limits.name} are nested too deeply")
                 if link.address in seen:
                     raise UnsafeInput(
-                        f"{self.limits.name} holds one object under two names",
+                        f"{self.limits.name} contains one object under two names",
                         why=f"{below!r} and {seen[link.address] or '/'!r}",
                     )
                 seen[link.address] = below
@@ -407,7 +406,7 @@ class _Walk:
             kind = Datatype("float", 2, "bfloat16")  # Keras' way of writing them
         if kind.dtype is None:
             raise UnsafeInput(
-                f"{path} in {name} is no tensor of numbers",
+                f"{path} in {name} is not a tensor of numbers",
                 why=f"its elements are of the type {kind.kind}, {kind.size} bytes",
             )
         sides = shape(self.limits, space)
@@ -429,7 +428,7 @@ class _Walk:
         cursor = Cursor(layout, limits.name)
         version, form = cursor.number(1), cursor.number(1)
         if version not in (3, 4, 5) or form > 3:
-            raise NewerFormat(f"{path} in {limits.name} is kept in a way that dlv does not read")
+            raise NewerFormat(f"{path} in {limits.name} is kept in an unsupported way")
         if form == 3:
             raise UnsafeInput(f"{path} in {limits.name} is virtual", why="its parts are elsewhere")
         if form == 2:
@@ -440,9 +439,9 @@ class _Walk:
             raise Damaged(f"{path} in {limits.name} has filters and no chunks")
         if form == 0:  # where that lies in the file is not recorded
             raise UsageError(
-                f"{path} in {limits.name} lies in its own header, which dlv does not read",
+                f"{path} in {limits.name} is in its own header, which dlv does not read",
                 why=f"{len(cursor.take(cursor.number(2)))} bytes in compact storage",
-                hint="save it anew, or: h5repack -l CONTI",
+                hint="save it again, or: h5repack -l CONTI",
             )
         address, size = cursor.number(8), cursor.number(8)
         if nbytes == 0:
@@ -485,7 +484,7 @@ class _Walk:
     def _store(self, path: str, address: int, size: int) -> None:
         if address + size > self.limits.region.size:
             raise Damaged(
-                f"{path} does not lie inside {self.limits.name}",
+                f"{path} is not inside {self.limits.name}",
                 why=f"bytes {address} to {address + size} of {self.limits.region.size}",
             )
         self.storage.append((address, address + size, path))

@@ -46,14 +46,14 @@ class _Heap:
         cursor = Cursor(record, self.limits.name)
         flags = cursor.number(1)
         if flags & 0xF0:
-            raise NewerFormat(f"{self.limits.name} holds a link that is kept unusually")
+            raise NewerFormat(f"{self.limits.name} contains a link that is kept unusually")
         offset, length = cursor.number(self.offset_bytes), cursor.number(self.length_bytes)
         for start, address, size in self.blocks:
             if start <= offset and offset + length <= start + size:
                 if address not in self.data:
                     self.data[address] = self.limits.read(address, size)
                 return self.data[address][offset - start : offset - start + length]
-        raise Damaged(f"the structure of {self.limits.name} is damaged", why="a link is lost")
+        raise Damaged(f"the structure of {self.limits.name} is corrupt", why="a link is lost")
 
 
 def _open(limits: Limits, address: int) -> _Heap:
@@ -69,9 +69,9 @@ def _open(limits: Limits, address: int) -> _Heap:
     most_direct, bits, _ = cursor.number(8), cursor.number(2), cursor.number(2)
     root, rows = cursor.number(8), cursor.number(2)
     if filters or not 1 <= width <= 64 or not 0 < start <= most_direct <= 1 << 24:
-        raise UnsafeInput(f"{limits.name} holds an odd heap")
+        raise UnsafeInput(f"{limits.name} contains an odd heap")
     if not 0 < bits <= 64 or rows > MOST_ROWS:
-        raise UnsafeInput(f"{limits.name} holds an odd heap")
+        raise UnsafeInput(f"{limits.name} contains an odd heap")
     offset_bytes = -(-bits // 8)
     length_bytes = min(-(-largest.bit_length() // 8), -(-most_direct.bit_length() // 8))
     heap = _Heap(limits, offset_bytes, max(length_bytes, 1))
@@ -90,7 +90,7 @@ def _open(limits: Limits, address: int) -> _Heap:
                 if child != UNDEFINED:
                     if size > most_direct:
                         raise NewerFormat(
-                            f"a group of {limits.name} holds too many names for dlv",
+                            f"a group of {limits.name} has too many names for dlv",
                             hint="save the file with libver='earliest'",
                         )
                     heap.blocks.append((position, child, size))
@@ -110,9 +110,9 @@ def _records(limits: Limits, address: int) -> list[bytes]:
     root, count = cursor.number(8), cursor.number(2)
     before = {_BY_NAME: 4, _BY_ORDER: 8}.get(kind)
     if before is None or not before < size <= 64 or not 64 <= node <= 1 << 20:
-        raise UnsafeInput(f"{limits.name} holds an odd tree")
+        raise UnsafeInput(f"{limits.name} contains an odd tree")
     if depth >= MOST_LEVELS:
-        raise UnsafeInput(f"{limits.name} holds an odd tree", why=f"depth {depth}")
+        raise UnsafeInput(f"{limits.name} contains an odd tree", why=f"depth {depth}")
     if root == UNDEFINED:
         return []
     widths = _widths(node, size, depth)
@@ -128,12 +128,12 @@ def _records(limits: Limits, address: int) -> list[bytes]:
         child = 8 + own + below
         length = 6 + size * count + (child * (count + 1) if level else 0)
         if length + 4 > node:
-            raise Damaged(f"the structure of {limits.name} is damaged", why="a group's tree")
+            raise Damaged(f"the structure of {limits.name} is corrupt", why="a group's tree")
         raw = check_sum(limits, limits.read(place, length + 4), "a group's tree")
         cursor = Cursor(raw, limits.name)
         cursor.expect(b"BTIN\0" if level else b"BTLF\0", "a group's tree")
         if cursor.number(1) != kind:
-            raise Damaged(f"the structure of {limits.name} is damaged", why="a group's tree")
+            raise Damaged(f"the structure of {limits.name} is corrupt", why="a group's tree")
         for _ in range(count):
             limits.message()
             found.append(cursor.take(size)[before if kind == _BY_NAME else 8 :])
@@ -186,7 +186,7 @@ def links(limits: Limits, messages: list[Message]) -> list[Link]:
             raise UnsafeInput(f"{limits.name} holds {link.name!r} twice in one group")
         seen.add(link.name)
         if not link.name or "/" in link.name or link.name in (".", ".."):
-            raise UnsafeInput(f"{limits.name} holds an unsafe name", why=repr(link.name))
+            raise UnsafeInput(f"{limits.name} contains an unsafe name", why=repr(link.name))
     return found
 
 
@@ -201,7 +201,7 @@ def _link(limits: Limits, data: bytes) -> Link:
     cursor = Cursor(data, limits.name)
     version, flags = cursor.number(1), cursor.number(1)
     if version != 1:
-        raise NewerFormat(f"{limits.name} holds a link of version {version}")
+        raise NewerFormat(f"{limits.name} contains a link of version {version}")
     kind = cursor.number(1) if flags & 8 else 0
     cursor.take((8 if flags & 4 else 0) + (1 if flags & 16 else 0))
     name = name_of(limits, cursor.take(cursor.number(1 << (flags & 3))))
@@ -232,7 +232,7 @@ def _table(limits: Limits, message: Cursor) -> list[Link]:
         cursor = limits.cursor(node, 8)
         cursor.expect(b"SNOD", "a group's node")
         if cursor.number(1) != 1:
-            raise NewerFormat(f"{limits.name} holds a newer kind of group")
+            raise NewerFormat(f"{limits.name} contains a newer kind of group")
         cursor.take(1)
         count = cursor.number(2)
         cursor = limits.cursor(node + 8, 40 * count)
@@ -241,7 +241,7 @@ def _table(limits: Limits, message: Cursor) -> list[Link]:
             cursor.take(20)
             end = names.find(b"\0", offset)
             if offset >= len(names) or end < 0:
-                raise Damaged(f"the structure of {limits.name} is damaged", why="a name is lost")
+                raise Damaged(f"the structure of {limits.name} is corrupt", why="a name is lost")
             name = name_of(limits, names[offset:end])
             if kind == 2 or address == UNDEFINED:
                 raise _refuse(limits, name, 1)
@@ -253,7 +253,7 @@ def _heap(limits: Limits, address: int) -> bytes:
     cursor = limits.cursor(address, 32)
     cursor.expect(b"HEAP", "the names of a group")
     if cursor.number(1) != 0:
-        raise NewerFormat(f"{limits.name} holds a newer kind of names")
+        raise NewerFormat(f"{limits.name} contains a newer kind of names")
     cursor.take(3)
     size = cursor.number(8)
     cursor.take(8)
@@ -275,7 +275,7 @@ def leaves(limits: Limits, tree: int) -> list[int]:
         cursor.expect(b"TREE", "a group's tree")
         kind, level, used = cursor.number(1), cursor.number(1), cursor.number(2)
         if kind != 0 or level >= MOST_LEVELS or wanted not in (-1, level):
-            raise Damaged(f"the structure of {limits.name} is damaged", why="a group's tree")
+            raise Damaged(f"the structure of {limits.name} is corrupt", why="a group's tree")
         cursor = limits.cursor(address + 24, 16 * used + 8)
         children = []
         for _ in range(used):

@@ -66,7 +66,7 @@ class Memory:
 def _check_range(region: Region, offset: int, size: int) -> None:
     if offset < 0 or size < 0 or offset + size > region.size:
         raise Damaged(
-            f"{region.name} ends too early",
+            f"{region.name} is truncated",
             why=f"bytes {offset} to {offset + size} are needed, it has {region.size}",
         )
 
@@ -98,15 +98,13 @@ class Limits:
     def object(self) -> None:
         self.objects += 1
         if self.objects > MOST_OBJECTS:
-            raise UnsafeInput(
-                f"{self.name} holds too many objects", why=f"more than {MOST_OBJECTS}"
-            )
+            raise UnsafeInput(f"{self.name} has too many objects", why=f"more than {MOST_OBJECTS}")
 
     def message(self) -> None:
         self.messages += 1
         if self.messages > MOST_MESSAGES:
             raise UnsafeInput(
-                f"{self.name} holds too many attributes and links", why=f"more than {MOST_MESSAGES}"
+                f"{self.name} has too many attributes and links", why=f"more than {MOST_MESSAGES}"
             )
 
 
@@ -124,7 +122,7 @@ class Cursor:
 
     def take(self, size: int) -> bytes:
         if not 0 <= size <= self.left:
-            raise Damaged(f"the structure of {self.label} is damaged", why="a part ends too early")
+            raise Damaged(f"the structure of {self.label} is corrupt", why="a part is truncated")
         self.at += size
         return self.data[self.at - size : self.at]
 
@@ -135,7 +133,7 @@ class Cursor:
         seen = self.take(len(signature))
         if seen != signature:
             raise Damaged(
-                f"the structure of {self.label} is damaged",
+                f"the structure of {self.label} is corrupt",
                 why=f"{label} should begin with {signature!r}, not {seen!r}",
             )
 
@@ -147,7 +145,7 @@ class Cursor:
         """Read a text that ends with a NUL byte, and skip the NUL."""
         end = self.data.find(b"\0", self.at)
         if end < 0:
-            raise Damaged(f"the structure of {self.label} is damaged", why="a name has no end")
+            raise Damaged(f"the structure of {self.label} is corrupt", why="a name has no end")
         result = self.take(end - self.at)
         self.at += 1
         return result
@@ -195,7 +193,7 @@ def check_sum(limits: Limits, data: bytes, label: str) -> bytes:
     if len(data) >= 4 and limits.summed > MOST_SUMMED_BYTES:
         return data[:-4]
     if len(data) < 4 or checksum(data[:-4]) != int.from_bytes(data[-4:], "little"):
-        raise Damaged(f"the structure of {limits.name} is damaged", why=f"checksum of {label}")
+        raise Damaged(f"the structure of {limits.name} is corrupt", why=f"checksum of {label}")
     return data[:-4]
 
 
@@ -247,7 +245,7 @@ def attributes(limits: Limits, messages: list[Message]) -> list[Attribute]:
         cursor.take(2 if flags & 1 else 0)
         if cursor.number(8) != UNDEFINED:
             raise NewerFormat(
-                f"attributes of {limits.name} are kept in a way that dlv does not read",
+                f"attributes of {limits.name} are kept in an unsupported way",
                 why="dense storage",
                 hint="save the file with libver='earliest'",
             )
@@ -263,7 +261,7 @@ def _first(limits: Limits, address: int) -> list[Message]:
     cursor.take(4)
     size = cursor.number(4)
     if version != 1:
-        raise Damaged(f"the structure of {limits.name} is damaged", why=f"no object at {address}")
+        raise Damaged(f"the structure of {limits.name} is corrupt", why=f"no object at {address}")
     parts = _Parts(limits, address + 16, size)
     for start, length in parts.read():
         cursor = limits.cursor(start, length)
@@ -279,7 +277,7 @@ def _second(limits: Limits, address: int, start: bytes) -> list[Message]:
     cursor = Cursor(start[4:], limits.name)
     version, flags = cursor.number(1), cursor.number(1)
     if version != 2:
-        raise NewerFormat(f"{limits.name} holds an object of version {version}")
+        raise NewerFormat(f"{limits.name} contains an object of version {version}")
     before = 6 + (16 if flags & 0x20 else 0) + (4 if flags & 0x10 else 0)
     width = 1 << (flags & 3)
     size = int.from_bytes(limits.read(address + before, width), "little")
@@ -324,14 +322,14 @@ class _Parts:
             cursor = Cursor(data, name)
             block = (cursor.number(8), cursor.number(8))
             if block in self.blocks or block[1] < least:
-                raise UnsafeInput(f"an object of {name} goes on within itself")
+                raise UnsafeInput(f"an object of {name} continues within itself")
             self.blocks.append(block)
             self.messages.append(Message(kind, b""))
             return
         if flags & _SHARED:
             raise UnsafeInput(f"an object of {name} shares its description with others")
         if kind > _LAST_KNOWN:
-            raise NewerFormat(f"{name} holds messages that dlv does not know", why=f"{kind}")
+            raise NewerFormat(f"{name} contains messages that dlv does not support", why=f"{kind}")
         if len(self.messages) == MOST_PER_OBJECT:
             raise UnsafeInput(
                 f"an object of {name} has too many attributes", why=f"over {MOST_PER_OBJECT}"
@@ -344,7 +342,7 @@ def _attribute(limits: Limits, data: bytes) -> Attribute:
     version, flags = cursor.number(1), cursor.number(1)
     sizes = [cursor.number(2) for _ in range(3)]
     if version not in (1, 2, 3):
-        raise NewerFormat(f"{limits.name} holds an attribute of version {version}")
+        raise NewerFormat(f"{limits.name} contains an attribute of version {version}")
     if version > 1 and flags & 3:
         raise UnsafeInput(f"an attribute of {limits.name} shares its type with others")
     if version == 3:
@@ -403,7 +401,9 @@ def _datatype(cursor: Cursor, depth: int) -> Datatype:
     bits, size = cursor.number(3), cursor.number(4)
     number, version = first & 15, first >> 4
     if number >= len(_CLASSES) or not 1 <= version <= 5:
-        raise NewerFormat(f"{cursor.label} holds a type that dlv does not know", why=f"{first}")
+        raise NewerFormat(
+            f"{cursor.label} contains a type that dlv does not support", why=f"{first}"
+        )
     kind = _CLASSES[number]
     if kind == "fixed point":
         offset, precision = cursor.number(2), cursor.number(2)
@@ -482,13 +482,13 @@ def shape(limits: Limits, data: bytes) -> tuple[int, ...] | None:
     version, rank = cursor.number(1), cursor.number(1)
     cursor.take(1)
     if version not in (1, 2):
-        raise NewerFormat(f"{limits.name} holds a shape of version {version}")
+        raise NewerFormat(f"{limits.name} contains a shape of version {version}")
     kind = cursor.number(1)
     if version == 1:
         cursor.take(4)
         kind = 1
     if rank > MOST_RANK or kind > 2:
-        raise UnsafeInput(f"{limits.name} holds an odd shape", why=f"{rank} axes, kind {kind}")
+        raise UnsafeInput(f"{limits.name} contains an odd shape", why=f"{rank} axes, kind {kind}")
     if kind == 2:
         return None
     sides = tuple(cursor.number(8) for _ in range(rank))
@@ -511,7 +511,7 @@ def texts(limits: Limits, attribute: Attribute, heap: Heap) -> list[str] | None:
         count *= side
     if count > MOST_TEXTS:
         raise UnsafeInput(
-            f"the attribute {attribute.name} of {limits.name} is too large", why=f"{count} texts"
+            f"the attribute {attribute.name} of {limits.name} is too large", why=f"{count} strings"
         )
     cursor = Cursor(attribute.data, limits.name)
     found = [
@@ -539,7 +539,7 @@ class Heap:
             return b""
         found = self._collection(address).get(index)
         if found is None or length > len(found):
-            raise Damaged(f"the structure of {self.limits.name} is damaged", why="a text is lost")
+            raise Damaged(f"the structure of {self.limits.name} is corrupt", why="a string is lost")
         self.bytes += length
         if self.bytes > MOST_TEXT_BYTES:
             raise UnsafeInput(
@@ -553,9 +553,9 @@ class Heap:
         if known is not None:
             return known
         cursor = self.limits.cursor(address, 16)
-        cursor.expect(b"GCOL", "a collection of texts")
+        cursor.expect(b"GCOL", "a collection of strings")
         if cursor.number(1) != 1:
-            raise NewerFormat(f"{self.limits.name} holds a newer collection of texts")
+            raise NewerFormat(f"{self.limits.name} contains a newer collection of strings")
         cursor.take(3)
         size = cursor.number(8)
         if size > MOST_TEXT_BYTES * 2:

@@ -60,7 +60,7 @@ def write(out: BinaryIO, tensors: Sequence[tuple[str, Tensor]], attributes: Attr
             raise UsageError(f"HDF5 cannot hold the name {path!r}")
         group = root.below(parts)
         if last in group.tensors or last in group.groups:
-            raise UsageError(f"HDF5 cannot hold two tensors called {path}")
+            raise UsageError(f"HDF5 cannot hold two tensors named {path}")
         group.tensors[last] = tensor
     write_tree(out, root)
 

@@ -42,9 +42,9 @@ class Out:
     def as_json(self) -> dict[str, Any]:
         if self.shape is None:
             raise UsageError(
-                f"Keras cannot say what comes out of {self.layer!r}",
-                why="the shape of its output is not known",
-                hint="export to .pt or .onnx, which can say more",
+                f"Keras cannot express what comes out of {self.layer!r}",
+                why="the shape of its output is unknown",
+                hint="export to .pt or .onnx, which support more",
             )
         dims = [n if isinstance(n, int) else None for n in self.shape]
         config = {
@@ -85,9 +85,9 @@ class Written:
 
 def refuse(node: Node, why: str) -> NoReturn:
     raise UsageError(
-        f"Keras cannot say the node {node.name!r}",
+        f"Keras cannot express the node {node.name!r}",
         why=f"{node.op}{f' {node.variant}' if node.variant else ''}: {why}",
-        hint="export to .pt or .onnx, which can say more",
+        hint="export to .pt or .onnx, which support more",
     )
 
 
@@ -125,7 +125,7 @@ class Model:
     def known_shape(self, node: Node, port: Port) -> Shape:
         shape = self.shape(port)
         if shape is None:
-            refuse(node, "the shape of its input is not known")
+            refuse(node, "the shape of its input is unknown")
         return shape
 
     def plain(self, port: Port) -> Out:

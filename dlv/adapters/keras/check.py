@@ -110,7 +110,7 @@ def bare_configuration(data: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(config, list):
         config = {"name": "sequential", "layers": config}
     if kind not in MODELS or not isinstance(config, dict):
-        raise Unsayable(f"{kind!r:.40} is no model of layers")
+        raise Unsayable(f"{kind!r:.40} is not a model of layers")
     made: dict[str, Any] = {}
     for key, value in config.items():
         if key not in MODEL:
@@ -145,7 +145,7 @@ def _bare_layer(data: Any) -> dict[str, Any]:
     if "module" not in data:
         known |= {*FUNCTIONS}
     if kind not in known:
-        raise Unsayable(f"{kind!r:.40} is not known")
+        raise Unsayable(f"{kind!r:.40} is unknown")
     made: dict[str, Any] = {}
     for key, value in config.items():
         if key.endswith(OF_TRAINING) or key == "activity_regularizer":

@@ -161,7 +161,7 @@ def parse(data: bytes, label: str) -> dict[str, Any]:
 
     value = json.loads(data.decode("utf-8"), object_pairs_hook=unique)
     if not isinstance(value, dict):
-        raise Damaged(f"{label} is no JSON object")
+        raise Damaged(f"{label} is not a JSON object")
     return value
 
 
@@ -240,7 +240,7 @@ class _Reader:
         try:
             value.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise self.wrong(where, "its name is no text") from error
+            raise self.wrong(where, "its name is not a string") from error
         return value
 
     def layer(self, data: Any, depth: int) -> Layer:
@@ -285,16 +285,16 @@ class _Reader:
             elif isinstance(item, list):
                 waiting += reversed(item)
             else:
-                raise self.wrong(where, f"{item!r:.60} is no [layer, call, tensor]")
+                raise self.wrong(where, f"{item!r:.60} is not [layer, call, tensor]")
 
     def ref(self, item: list[Any], where: str, shape: Any = None, *, listed: bool = True) -> Ref:
         if len(item) < 3 or not all(whole(n) and n >= 0 for n in item[1:3]):
-            raise self.wrong(where, f"{item!r:.60} is no [layer, call, tensor]")
+            raise self.wrong(where, f"{item!r:.60} is not [layer, call, tensor]")
         return Ref(self.name(item[0], where), item[1], item[2], _dims(shape), listed=listed)
 
     def calls(self, nodes: Any, where: str) -> list[Call]:
         if not isinstance(nodes, list):
-            raise self.wrong(where, "its inbound_nodes are no list")
+            raise self.wrong(where, "its inbound_nodes is not a list")
         return [self.call(node, where) for node in nodes]
 
     def call(self, node: Any, where: str) -> Call:
@@ -307,7 +307,7 @@ class _Reader:
                 {key: self.value(item, where) for key, item in kwargs.items()},
             )
         if not isinstance(node, list) or not node:
-            raise self.wrong(where, f"{node!r:.60} is no call")
+            raise self.wrong(where, f"{node!r:.60} is not a call")
         if isinstance(node[0], str):
             return self.old_call([node], where, single=True)
         return self.old_call(node, where, single=len(node) == 1)
@@ -318,7 +318,7 @@ class _Reader:
         kwargs: dict[str, Any] = {}
         for entry in entries:
             if not isinstance(entry, list) or not entry or not isinstance(entry[0], str):
-                raise self.wrong(where, f"{entry!r:.60} is no call")
+                raise self.wrong(where, f"{entry!r:.60} is not a call")
             if entry[0] == "_CONSTANT_VALUE":
                 tensors.append(entry[2] if len(entry) > 2 else None)
             else:
@@ -348,7 +348,7 @@ class _Reader:
             if not isinstance(history, list):
                 raise self.wrong(where, "a tensor without history")
             if not history or not isinstance(history[0], str):
-                raise self.wrong(where, f"{history!r:.60} is no [layer, call, tensor]")
+                raise self.wrong(where, f"{history!r:.60} is not [layer, call, tensor]")
             return self.ref(history, where, config.get("shape"), listed=False)
         return {key: self.value(each, where) for key, each in item.items()}
 

@@ -70,7 +70,7 @@ def save(out: BinaryIO, tensors: Sequence[Tensor], metadata: dict[str, str]) -> 
     """Refuse: a `.keras` file needs a network, which `writer.save_network` writes too."""
     del out, tensors, metadata
     raise UsageError(
-        "a .keras file holds a network and its weights",
+        "a .keras file contains a network and its weights",
         why="here are weights only",
         hint="export to .h5 or to safetensors",
     )
@@ -84,7 +84,7 @@ def _open(file: Source) -> Checkpoint:
     description = describe(FORMAT, config, version, name, config.get("compile_config"))
     entry = entries.get(WEIGHTS)
     if entry is None:
-        description.notes.append(f"{file.name} holds no {WEIGHTS}: a network without weights")
+        description.notes.append(f"{file.name} has no {WEIGHTS}: a network without weights")
         contents = Contents(Memory(b"", file.name))
     else:
         contents = hdf5.read(_region(file, entry))
@@ -101,7 +101,7 @@ def _open(file: Source) -> Checkpoint:
 
 def _json(file: Source, entries: dict[str, Entry], name: str) -> dict[str, Any]:
     if name not in entries:
-        raise Damaged(f"{file.name} is no Keras model", why=f"it has no {name}")
+        raise Damaged(f"{file.name} is not a Keras model", why=f"it has no {name}")
     data = archive.read(file, entries[name], MOST_BYTES)
     return parse(bytes(data), f"{name} of {file.name}")
 
@@ -223,7 +223,7 @@ def _part(dataset: Dataset, region: Region, once: _Once) -> Part | None:
 def _skeleton(file: Source, weights: Found, base: int | None) -> tuple[bytes | None, list[str]]:
     """The skeleton that writes the file again, or a note why there is none."""
     if base is None or any(dataset.chunked for _, dataset, _ in weights.tensors):
-        return None, ["packed weights: the tensors are kept, the file is not kept byte for byte"]
+        return None, ["packed weights: the tensors are kept, the file is not stored byte for byte"]
     pieces = []
     for index, (_, dataset, _) in enumerate(weights.tensors):
         if dataset.nbytes:
@@ -231,7 +231,7 @@ def _skeleton(file: Source, weights: Found, base: int | None) -> tuple[bytes | N
             pieces.append((base + (dataset.offset or 0), piece))
     literal = file.size - sum(piece.size for _, piece in pieces)
     if literal > MOST_LITERAL_BYTES:
-        note = f"{literal >> 20} MiB besides the tensors: the file is not kept byte for byte"
+        note = f"{literal >> 20} MiB besides the tensors: the file is not stored byte for byte"
         return None, [note]
     return splice.cut(file, pieces), []
 

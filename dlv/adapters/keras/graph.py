@@ -210,7 +210,7 @@ def _text(value: str) -> str:
 IMPORTER = {"importer": "keras", "version": 1}
 MOST_NODES = 30_000
 MOST_OUTPUTS = 1024
-_KEPT = "not in the vocabulary, kept as it is"
+_KEPT = "not in the vocabulary, stored as it is"
 
 
 @dataclass(frozen=True)
@@ -336,7 +336,7 @@ class Use:
         """The shape that comes in; Unsayable if it is not known."""
         shape = self.graph.shapes.get(port or self.only_input)
         if shape is None:
-            raise Unsayable("the shape of its input is not known")
+            raise Unsayable("the shape of its input is unknown")
         return shape
 
     @property
@@ -457,7 +457,7 @@ class Graph:
             shape = model.build or (model.layers[0].built if model.layers else None)
             shape = shape or batch_shape(model.layers[0].config if model.layers else {})
             if shape is None:
-                raise Unsayable("the model was never built: the shape of its input is not known")
+                raise Unsayable("the model was never built: the shape of its input is unknown")
             arguments = [self._declare(f"{model.name}.input", shape, "float32")]
         outputs = self._model(model, (), arguments, "", training=False)
         return Network(tuple(self.inputs), tuple(self.nodes), tuple(outputs), origin=dict(IMPORTER))
@@ -466,7 +466,7 @@ class Graph:
         check_input(layer)
         shape = batch_shape(layer.config)
         if shape is None:
-            raise Unsayable(f"the shape of the input {layer.name!r} is not known")
+            raise Unsayable(f"the shape of the input {layer.name!r} is unknown")
         return self._declare(layer.name, shape, dtype_of(layer.config.get("dtype")))
 
     def _declare(self, name: str, shape: Sequence[int | None], dtype: str) -> Port:
@@ -616,7 +616,7 @@ class Graph:
         plain = layer.function or ignores_mask(layer.kind) or names_masks(call)
         if layer.known and any(given) and not plain:
             [mask, *_] = given
-            told: Any = "of its input, which dlv does not know"
+            told: Any = "of its input, which dlv does not support"
             if layer.kind in TAKES_MASK and len(ports) == 1:
                 port = None if mask is None else self.counted(mask, use)
                 if port is not None:

@@ -42,7 +42,7 @@ def save_network(
     for name, place in network.outputs:
         if (name, place) not in model.values:
             raise UsageError(
-                f"Keras cannot say output {place} of {name!r}", why="it gives no such output"
+                f"Keras cannot express output {place} of {name!r}", why="it gives no such output"
             )
     outputs = [model.plain(port) for port in network.outputs]
     if not outputs:
@@ -51,7 +51,7 @@ def save_network(
     needed = _needed(network)
     dead = [node.name for node in network.nodes if node.name not in needed and not node.plumbing]
     if dead:
-        model.notes.append(f"what no output needs is left out: {listed(dead)}")
+        model.notes.append(f"what no output needs is skipped: {listed(dead)}")
     if model.dotted:
         model.notes.append("dots in the names of layers became underscores")
     if model.renamed:
@@ -64,7 +64,7 @@ def save_network(
         if tensor.name not in used and tensor.tied not in used and not _counts(tensor)
     ]
     if left:
-        model.notes.append(f"tensors that no layer has are left out: {listed(left)}")
+        model.notes.append(f"tensors that no layer has are skipped: {listed(left)}")
     _write(out, _config(network, model, layers, outputs), _groups(layers), dict(metadata or {}))
     return model.notes
 
@@ -79,7 +79,7 @@ def _build(network: Network, tensors: Sequence[Tensor], constants: Sequence[Tens
     model = Model(network, tensors, constants, node_shapes(network, stored))
     for item in network.inputs:
         if not item.shape:
-            raise UsageError(f"Keras cannot say the input {item.name!r}", why="it has no axes")
+            raise UsageError(f"Keras cannot express the input {item.name!r}", why="it has no axes")
         model.input(item.name, item.shape, item.dtype)
     needed = _needed(network)
     for node in network.topological():

@@ -316,10 +316,10 @@ class Call:
         found = form(operator.domain, operator.kind, self.version)
         name = unknown(found, operator.attrs, self._attributes)
         if found is None or name is not None:
-            raise Cannot(f"{name or 'its version'} is not understood")
+            raise Cannot(f"{name or 'its version'} is not supported")
         for place, value in enumerate(operator.inputs):
             if value and (place >= found.most or place not in self._places):
-                raise Cannot(f"its input {place} is not understood")
+                raise Cannot(f"its input {place} is not supported")
 
     # Inputs
 
@@ -394,7 +394,7 @@ class Call:
         """The name of the tensor that stands at an input."""
         held = self.held(place)
         if held is None or held.flipped != flipped:
-            raise Cannot(f"the input {place} of {self.operator.kind} is no tensor of the file")
+            raise Cannot(f"the input {place} of {self.operator.kind} is not a tensor of the file")
         return self.tensor(held)
 
     def tensor(self, held: Held) -> str:
@@ -407,7 +407,7 @@ class Call:
     def rank(self, place: int = 0) -> int:
         shape = self.shape(place)
         if shape is None:
-            raise Cannot("the rank is not known")
+            raise Cannot("the rank is unknown")
         return len(shape)
 
     def axis(self, axis: int, rank: int) -> int:
@@ -428,14 +428,14 @@ class Call:
         if values is None:
             item = self.known(place)
             if not isinstance(item, Literal):
-                raise Cannot(f"the input {place} is not known")
+                raise Cannot(f"the input {place} is unknown")
             values = item.values
         return values
 
     def scalar(self, place: int) -> float:
         values = self.numbers(place)
         if len(values) != 1:
-            raise Cannot(f"the input {place} is no single number")
+            raise Cannot(f"the input {place} is not a single number")
         value = values[0]
         return shortest(value) if isinstance(value, float) else value
 
@@ -449,11 +449,11 @@ class Call:
     def whole(self, place: int) -> list[int]:
         item = self.known(place)
         if item is None:
-            raise Cannot(f"the input {place} is not known")
+            raise Cannot(f"the input {place} is unknown")
         try:
             return list(whole_numbers(item))
         except ValueError:
-            raise Cannot(f"the input {place} is no list of whole numbers") from None
+            raise Cannot(f"the input {place} is not a list of whole numbers") from None
 
     # Attributes
 
@@ -485,7 +485,7 @@ class Call:
     def integers(self, name: str, default: Sequence[int] | None = None) -> list[int]:
         found: list[int] = list(self._typed(name, default, list))
         if not all(type(item) is int for item in found):
-            raise Cannot(f"{name} are no whole numbers")
+            raise Cannot(f"{name} are not whole numbers")
         return found
 
     def _typed(self, name: str, default: Any, kind: type) -> Any:
@@ -563,7 +563,7 @@ class Call:
         builder = self.builder
         state = builder.states.get(value)
         if state is None:
-            raise Damaged(f"{builder.model.span.file.name} uses {value!r}, which nothing makes")
+            raise Damaged(f"{builder.model.span.file.name} uses {value!r}, which nothing produces")
         if isinstance(state, Held) and (
             state.trainable or state.flipped or state.stored.elements > 4096
         ):
@@ -633,7 +633,7 @@ class Call:
             names = [name for name in captured(bodies) if name in builder.states]
             source["captured"] = {name: self.argument_of(name) for name in names}
             builder.notes[
-                f"{operator.kind} {self.label()!r} holds graphs of its own: their layers and"
+                f"{operator.kind} {self.label()!r} contains graphs of its own: their layers and"
                 " weights stay in the file"
             ] = None
         kind = operator.full_kind

@@ -135,7 +135,7 @@ def _with_notes(
     if model.opsets.get("", 1) > NEWEST_OPSET:
         notes.append(
             f"ONNX version {model.opsets['']} is newer than this dlv, which knows operators up to"
-            f" version {NEWEST_OPSET}: all of them are kept as they are"
+            f" version {NEWEST_OPSET}: all of them are stored as they are"
         )
     if model.trains:
         notes.append("the training information of the file is kept in it and not read")
@@ -195,7 +195,7 @@ def inline_skeleton(
     graph, numbers = model.span, {id(stored): number for number, stored in enumerate(tensors)}
     for operator in model.graph.operators:
         if any(isinstance(v, Stored) and v.external for v in operator.attrs.values()):
-            raise UsageError("a Constant lies in another file", why=operator.name)
+            raise UsageError("a Constant is in another file", why=operator.name)
     changes: list[tuple[int, int, list[splice.Segment]]] = []  # from, to, what stands there
     grown = 0
     for stored in model.graph.stored.values():

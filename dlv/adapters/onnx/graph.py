@@ -43,7 +43,7 @@ class Value:
     def rank(self) -> int:
         if self.shape is None:
             raise UsageError(
-                "the rank of its input is not known", hint="an operation before it has no shape"
+                "the rank of its input is unknown", hint="an operation before it has no shape"
             )
         return len(self.shape)
 
@@ -488,7 +488,7 @@ def arguments(g: Graph, node: Node, inputs: Sequence[Item]) -> tuple[list[Any], 
     source = node.source or {}
     args, kwargs = source.get("args", []), source.get("kwargs", {})
     if not isinstance(args, list) or not isinstance(kwargs, Mapping):
-        raise UsageError("its source is no call")
+        raise UsageError("its source is not a call")
     given = [argument(g, node, inputs, item) for item in args]
     named = {
         name: argument(g, node, inputs, item)
@@ -513,4 +513,4 @@ def argument(g: Graph, node: Node, inputs: Sequence[Item], item: Any, depth: int
             return Type(str(value))
         if tag in _IGNORED:
             return None
-    raise UsageError(f"its source holds {str(item)[:60]}, which is no argument")
+    raise UsageError(f"its source holds {str(item)[:60]}, which is not an argument")

@@ -79,10 +79,10 @@ def misfit(kind: str, version: int, attrs: Mapping[str, Any], inputs: int) -> st
     """Why an operator of ONNX's own cannot stand in a file of that version; None: it can."""
     found = form("", kind, version)
     if kind == "Initializer":
-        return "texts and sparse tensors stay in the file that the version came from"
+        return "strings and sparse tensors stay in the file that the version came from"
     if found is None:
         # Of what was never known, nobody can tell.
-        return "it is gone, or not there yet" if kind in _table() else None
+        return "it does not exist, or not yet" if kind in _table() else None
     if not found.least <= inputs <= found.most:
         return f"it has {inputs} inputs"
     name = next((name for name in attrs if name not in found.attributes), None)
@@ -221,7 +221,7 @@ def read_model(file: Source, external: External) -> Model:
     """The whole model but for the elements of its tensors."""
     given = _MODEL.read(message(file))
     if given["graph"] is None:
-        raise Damaged(f"{file.name} holds no ONNX graph")
+        raise Damaged(f"{file.name} has no ONNX graph")
     opsets: dict[str, int] = {}
     for span in given["opset_import"]:
         opset = _OPSET.read(span)
@@ -280,9 +280,9 @@ def _graph(span: Span, external: External) -> Graph:
 
 def _add_initializer(graph: Graph, name: str, stored: Stored | None, file_name: str) -> None:
     if not name:
-        raise Damaged(f"{file_name} holds a tensor without a name")
+        raise Damaged(f"{file_name} contains a tensor without a name")
     if name in graph.stored or name in graph.odd:
-        raise UnsafeInput(f"{file_name} holds two tensors called {name!r}")
+        raise UnsafeInput(f"{file_name} contains two tensors named {name!r}")
     if stored is None:
         graph.odd.add(name)
     else:

@@ -117,7 +117,7 @@ def _check(graph: Graph, file_name: str) -> None:
             made.add(name)
     for name in graph.outputs:
         if name not in made:
-            raise Damaged(f"the output {name!r} of {file_name} is made by nothing")
+            raise Damaged(f"the output {name!r} of {file_name} is not produced by anything")
 
 
 def _sorted(graph: Graph, file_name: str) -> list[Operator]:
@@ -136,7 +136,7 @@ def _sorted(graph: Graph, file_name: str) -> list[Operator]:
                 producers[-1].append(maker[name])
             elif name not in given:
                 raise Damaged(
-                    f"the graph of {file_name} uses {name!r}, which nothing makes",
+                    f"the graph of {file_name} uses {name!r}, which nothing produces",
                     why=f"in {operator.full_kind} {operator.name!r}",
                 )
     order = topological(producers)
@@ -291,7 +291,7 @@ def _whole(pattern: Pattern, call: Call) -> None:
     if pattern.kind == "FULL":
         state = builder.states[pattern.weight]
         if not isinstance(state, Held):
-            raise Cannot("no stored matrix")
+            raise Cannot("no stored tensor")
         layout = "out_in" if state.flipped else "in_out"
         weight, bias = call.tensor(state), pattern.bias
         return emit_full(call, x, weight, state.stored.shape, layout, bias)
@@ -316,7 +316,9 @@ def _unread(builder: Builder, name: str) -> None:
     """An initializer of texts, or a sparse one: it stays in the file."""
     operator = Operator(name, "Initializer", "", [], [name], {})
     Call(builder, operator, [name]).raw()
-    builder.notes[f"the initializer {name!r} holds texts or is sparse: it stays in the file"] = None
+    builder.notes[
+        f"the initializer {name!r} contains strings or is sparse: it stays in the file"
+    ] = None
 
 
 def _output(builder: Builder, name: str) -> Port:
@@ -361,7 +363,7 @@ def _finish(builder: Builder, network: Network) -> Built:
         kinds = sorted(builder.raw_kinds.items(), key=lambda item: (-item[1], item[0]))
         listed = ", ".join(f"{count} {kind}" for kind, count in kinds[:8])
         more = f" and {len(kinds) - 8} other kinds" if len(kinds) > 8 else ""
-        builder.notes[f"outside dlv's vocabulary, kept as they are: {listed}{more}"] = None
+        builder.notes[f"outside dlv's vocabulary, stored as they are: {listed}{more}"] = None
     constants = [builder.constants[name] for name in kept]
     places = {name: state for name, state in builder.states.items() if isinstance(state, tuple)}
     return Built(network, tensors, constants, list(builder.notes), places)

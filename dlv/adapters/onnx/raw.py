@@ -436,7 +436,7 @@ def _aten(g: Graph, node: Node, inputs: Sequence[Item]) -> Item | Sequence[Item]
 def _unknown(name: str, base: str) -> UsageError:
     if base.endswith("_") and not base.startswith("_") and base[:-1] in RULES:
         return UsageError(
-            f"{name} changes a tensor in place, which ONNX cannot say",
+            f"{name} changes a tensor in place, which ONNX cannot express",
             hint=f"write it as x = x.{base[:-1]}(..) and import the module again",
         )
     near = nearest(base, [rule.partition(".")[0] for rule in RULES])
@@ -454,7 +454,7 @@ def _verbatim(g: Graph, node: Node, inputs: Sequence[Item]) -> list[Value]:
     domain, _, kind = str(source.get("op")).rpartition("::")
     args, kwargs, count = source.get("args", []), source.get("kwargs", {}), source.get("outputs", 1)
     if not isinstance(args, list) or not isinstance(kwargs, Mapping):
-        raise UsageError("its source is no operator")
+        raise UsageError("its source is not an operator")
     if type(count) is not int or not 0 < count <= _MOST_OUTPUTS:
         raise UsageError(f"it has {count!r} outputs")
     version = _settle_version(g, domain, kind, source.get("opset"))
@@ -506,7 +506,7 @@ def _settle_version(g: Graph, domain: str, kind: str, recorded: Any) -> int:
     elif version > OPSET:
         if version not in _NEWER:
             raise UsageError(
-                f"{kind} is of opset {version}, which this dlv does not know",
+                f"{kind} is of opset {version}, which this dlv version does not support",
                 why=f"it knows the opsets up to {max(_NEWER)}",
             )
         g.opsets[""] = max(g.opsets.get("", OPSET), version)
@@ -548,7 +548,7 @@ def _decoded(text: Any) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError, TypeError) as error:
-        raise UsageError("its source holds bytes that are not written as such") from error
+        raise UsageError("its source contains bytes that are not written as such") from error
 
 
 def _tensor(described: Mapping[str, Any]) -> Array:

@@ -98,7 +98,7 @@ class External:
 def _check_name(location: str, owner: str) -> None:
     parts = location.split("/")
     if not location or "\0" in location or len(location) > _MOST_LENGTH:
-        raise _refused(owner, location, "this is no file name")
+        raise _refused(owner, location, "this is not a file name")
     if location.startswith("/") or "\\" in location or location[1:2] == ":":
         raise _refused(owner, location, "the path is not relative to the model")
     if ".." in parts or not parts[-1].strip("."):
@@ -120,12 +120,12 @@ def _descend(folder: str, location: str, owner: str) -> int:
         raise NotFound(
             f"{owner} keeps weights in {location}, which is not there",
             why=error.strerror,
-            hint="put the file beside the model, as it was exported",
+            hint="put the file next to the model, as it was exported",
         ) from error
     except OSError as error:
         # ELOOP and ENOTDIR: a link, or a file on the way.
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise _refused(owner, location, "it is, or lies behind, a symbolic link") from error
+            raise _refused(owner, location, "it is a symbolic link, or below one") from error
         raise StorageError(f"cannot read {location}", why=error.strerror) from error
     return here
 
@@ -134,7 +134,7 @@ def _refused(owner: str, location: str, why: str) -> UnsafeInput:
     return UnsafeInput(
         f"{owner} wants its weights from {location[:200]!r}",
         why=why,
-        hint="weights of a model lie in plain files in its own folder",
+        hint="weights of a model are in plain files in its own folder",
     )
 
 
@@ -233,7 +233,7 @@ def dtype_of(code: int, label: str) -> str:
     """The name of a TensorProto.DataType."""
     dtype = dtype_named(code)
     if dtype is None:
-        raise NewerFormat(f"{label} has a dtype that is not known", why=f"number {code}")
+        raise NewerFormat(f"{label} has a dtype that is unknown", why=f"number {code}")
     return dtype
 
 
@@ -266,12 +266,12 @@ def read_tensor(span: Span, external: External, *, name: str = "") -> Stored | N
         given["raw_data"] is not None
     )
     if given["string_data"]:
-        raise Damaged(f"{label} holds texts, its dtype is {dtype}")
+        raise Damaged(f"{label} contains strings, its dtype is {dtype}")
     if given["data_location"] not in (None, 0, 1):
-        raise NewerFormat(f"{label} lies somewhere unknown", why=f"{given['data_location']}")
+        raise NewerFormat(f"{label} is in an unknown place", why=f"{given['data_location']}")
     if given["data_location"] == 1:
         if present:
-            raise UnsafeInput(f"{label} lies in the file and outside of it")
+            raise UnsafeInput(f"{label} is in the file and outside of it")
         _take_external(stored, given["external_data"], external)
     elif len(present) > 1:
         raise UnsafeInput(f"{label} has its elements twice", why=" and ".join(present))
@@ -336,7 +336,7 @@ def _take_external(stored: Stored, entries: list[Span], external: External) -> N
         entry = _ENTRY.read(span)
         key = entry["key"] or ""
         if key in given:
-            raise UnsafeInput(f"{stored.label} says twice where it lies", why=key)
+            raise UnsafeInput(f"{stored.label} has two locations", why=key)
         given[key] = entry["value"] or ""
     location, offset = given.get("location", ""), _count(given, "offset", 0, stored.label)
     length = _count(given, "length", stored.nbytes, stored.label)

@@ -73,7 +73,7 @@ class Walk:
         losses = {node.name for node in network.nodes if node.op == "LOSS"}
         wanted = [port for port in network.outputs if port[0] not in losses]
         if len(wanted) != len(network.outputs):
-            self.notes.append("losses are left out: the file is for inference")
+            self.notes.append("losses are skipped: the file is for inference")
         if not wanted:
             raise UsageError("the network has no outputs that an ONNX file could give")
         for item in network.inputs:
@@ -109,7 +109,7 @@ class Walk:
             made = self._written(node, inputs)
             results = list(made) if isinstance(made, Sequence) else [made]
             if not all(isinstance(item, (Value, int, float)) for item in results):
-                raise UsageError("what it gives is no tensor")
+                raise UsageError("what it gives is not a tensor")
             for port, item in enumerate(self._shaped(node, inputs, results)):
                 self.values[node.name, port] = item
                 if isinstance(item, Value) and item.id > first:
@@ -142,7 +142,7 @@ class Walk:
             if tensor is not None and not fits(tensor.shape, wanted):
                 raise UsageError(
                     f"the tensor {tensor.name!r} of {slot!r} has another shape",
-                    why=f"seen {text(tensor.shape)}, wanted {text(wanted)}",
+                    why=f"seen {text(tensor.shape)}, expected {text(wanted)}",
                 )
 
     def _value(self, port: Port) -> Item:
@@ -155,7 +155,7 @@ class Walk:
         if name in self.network.constants:
             raise UsageError(f"the constant {name!r} is not there")
         raise UsageError(
-            f"its input {name!r} is produced by nothing", did_you_mean=nearest(name, known)
+            f"its input {name!r} is not produced by anything", did_you_mean=nearest(name, known)
         )
 
     @staticmethod
@@ -194,9 +194,9 @@ class Walk:
                 self.placed[value.id] = port
             seen.add(value.id)
             if value.shape is None:
-                g.notes[
-                    f"the rank of the output {name!r} is not known: the file leaves it open"
-                ] = None
+                g.notes[f"the rank of the output {name!r} is unknown: the file leaves it open"] = (
+                    None
+                )
             found.append((name, value))
         return found
 
@@ -237,7 +237,7 @@ def _checked(
     try:
         return rule(node, shapes)
     except ShapeError as error:
-        detail = f"seen {error.seen}, wanted {error.wanted}" if error.seen else None
+        detail = f"seen {error.seen}, expected {error.wanted}" if error.seen else None
         raise UsageError(error.message, why=detail) from error
 
 
@@ -290,14 +290,14 @@ def save_network(
             raise UsageError(
                 "the model is too large for one ONNX file",
                 why=f"it takes {whole.size} bytes, the format holds {most}",
-                hint="export it as safetensors, or to a file beside which its tensors can lie",
+                hint="export it as safetensors, or to a file with its tensors next to it",
             )
         places = model.outside(beside.name)
         whole = model.message(metadata or {}, places)
         if whole.size > most:
             raise UsageError("the model is too large for an ONNX file even without its tensors")
         _write_outside(beside.open(), model.arrays, places)
-        model.notes.append(f"the tensors lie in {beside.name}: keep it beside the model")
+        model.notes.append(f"the tensors are in {beside.name}: keep it next to the model")
     whole.write(out)
     return model.notes
 
@@ -324,7 +324,7 @@ class _File:
             final[value.id] = self._noted_name(wanted, names.take(wanted))
         for item, wanted in g.fixed.items():
             if item in self.walk.used and names.take(wanted) != wanted:
-                raise UsageError(f"two values would be called {wanted!r} in the file")
+                raise UsageError(f"two values would be named {wanted!r} in the file")
             final[item] = wanted
         for item, port in self.walk.placed.items():
             if item in self.walk.used and item not in final:
@@ -341,7 +341,7 @@ class _File:
 
     def _noted_name(self, wanted: str, name: str) -> str:
         if wanted != name:
-            self.notes.append(f"{wanted!r} is called {name!r} in the file: the name stands twice")
+            self.notes.append(f"{wanted!r} is called {name!r} in the file: the name is used twice")
         return name
 
     def _arrays(self) -> list[Array]:
@@ -367,7 +367,7 @@ class _File:
         ]
         if left:
             shown = ", ".join(left[:3]) + (", …" if len(left) > 3 else "")
-            self.notes.append(f"{len(left)} tensors that no output needs are left out: {shown}")
+            self.notes.append(f"{len(left)} tensors that no output needs are skipped: {shown}")
 
     def outside(self, location: str) -> dict[str, Place]:
         """Where each large tensor lies in the file beside the model."""

@@ -110,7 +110,7 @@ def instructions(data: bytes, where: str) -> Iterator[tuple[int, str, Any]]:
             )
         if code not in _OPCODES:
             raise Damaged(
-                f"{where} is damaged", why=f"{code:#04x} at byte {position} is no opcode in use"
+                f"{where} is corrupt", why=f"{code:#04x} at byte {position} is not an opcode in use"
             )
         name, form, _, _ = _OPCODES[code]
         argument: Any = None
@@ -119,7 +119,7 @@ def instructions(data: bytes, where: str) -> Iterator[tuple[int, str, Any]]:
             for _ in range(2):
                 end = data.find(b"\n", at, at + _MOST_NAME)
                 if end < 0:
-                    raise Damaged(f"{where} is damaged", why=f"no name at byte {position}")
+                    raise Damaged(f"{where} is corrupt", why=f"no name at byte {position}")
                 found.append(_text(data[at:end], where))
                 at = end + 1
             argument = tuple(found)
@@ -142,11 +142,11 @@ def instructions(data: bytes, where: str) -> Iterator[tuple[int, str, Any]]:
     else:
         raise _short(where, at)
     if at != len(data):
-        raise Damaged(f"{where} is damaged", why=f"{len(data) - at} bytes after its end")
+        raise Damaged(f"{where} is corrupt", why=f"{len(data) - at} bytes after its end")
 
 
 def _short(where: str, position: int) -> Damaged:
-    return Damaged(f"{where} ends too early", why=f"in the opcode at byte {position}")
+    return Damaged(f"{where} is truncated", why=f"in the opcode at byte {position}")
 
 
 def _value(kind: str, piece: bytes, where: str) -> Any:
@@ -163,7 +163,7 @@ def _text(piece: bytes, where: str) -> str:
     try:
         return piece.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
-        raise Damaged(f"{where} is damaged", why=f"text that is not UTF-8: {error}") from error
+        raise Damaged(f"{where} is corrupt", why=f"text that is not UTF-8: {error}") from error
 
 
 def check_opcodes(data: bytes, where: str) -> None:
@@ -195,17 +195,17 @@ def check_opcodes(data: bytes, where: str) -> None:
         marked, take, leave = shapes[name]
         if marked:
             if not frames:
-                raise Damaged(f"{where} is damaged", why=f"{name} without MARK at byte {position}")
+                raise Damaged(f"{where} is corrupt", why=f"{name} without MARK at byte {position}")
             total -= depth
             depth = frames.pop()
         if depth < take:
-            raise Damaged(f"{where} is damaged", why=f"{name} lacks values at byte {position}")
+            raise Damaged(f"{where} is corrupt", why=f"{name} lacks values at byte {position}")
         depth += leave - take
         total += leave - take
         if total > MOST_STACK:
             raise UnsafeInput(f"{where} fills the stack", why=f"more than {MOST_STACK} values")
     if total or frames:
-        raise Damaged(f"{where} is damaged", why="values are left at its end")
+        raise Damaged(f"{where} is corrupt", why="values are left at its end")
 
 
 class Kind(Enum):
@@ -425,7 +425,7 @@ class _Machine:
                 memo[len(memo)] = stack[-1]
             elif name == "GET":
                 if argument not in memo:
-                    raise Damaged(f"{self.where} is damaged", why=f"memo {argument} is not set")
+                    raise Damaged(f"{self.where} is corrupt", why=f"memo {argument} is not set")
                 stack.append(memo[argument])
             elif name == "MARK":
                 self.marks.append(len(stack))
@@ -437,7 +437,7 @@ class _Machine:
                 self.to_mark()
             elif name not in ("PROTO", "FRAME"):
                 stack.append(self.step(name, argument))
-        raise Damaged(f"{self.where} ends too early")
+        raise Damaged(f"{self.where} is truncated")
 
     def step(self, name: str, argument: Any) -> Any:
         """What the opcode leaves on top of the stack."""
@@ -518,7 +518,7 @@ class _Machine:
         if not isinstance(target, Mapping):
             raise self.unsafe(f"sets items of {_type(target)}")
         if len(items) % 2:
-            raise Damaged(f"{self.where} is damaged", why="a key without a value")
+            raise Damaged(f"{self.where} is corrupt", why="a key without a value")
         for key, value in zip(items[::2], items[1::2], strict=True):
             target.set(key, value)
         return target

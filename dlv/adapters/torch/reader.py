@@ -115,7 +115,7 @@ def leaves(root: Any, where: str) -> list[Leaf]:
             visits += 1
             if visits > MOST_VISITS or len(found) >= MOST_TENSORS:
                 raise UnsafeInput(
-                    f"{where} holds too much, or the same again and again",
+                    f"{where} is too large, or the same again and again",
                     why=f"the limits are {MOST_TENSORS} tensors and {MOST_VISITS} values",
                 )
             if is_tensor(child):
@@ -123,9 +123,9 @@ def leaves(root: Any, where: str) -> list[Leaf]:
                 length = sum(map(len, found[-1].path))
                 letters += length
                 if length > MOST_NAME:
-                    raise UnsafeInput(f"{where} holds a name of over {MOST_NAME} letters")
+                    raise UnsafeInput(f"{where} contains a name of over {MOST_NAME} letters")
                 if letters > MOST_LETTERS:
-                    raise UnsafeInput(f"{where} holds names of over {MOST_LETTERS} letters")
+                    raise UnsafeInput(f"{where} contains names of over {MOST_LETTERS} letters")
             elif (
                 isinstance(child, Mapping | list | tuple)
                 and len(child)
@@ -145,7 +145,7 @@ def leaves(root: Any, where: str) -> list[Leaf]:
 def _segment(key: Any, count: int, where: str) -> str:
     if isinstance(key, str):
         if len(key) > MOST_NAME:
-            raise UnsafeInput(f"{where} holds a name of over {MOST_NAME} letters")
+            raise UnsafeInput(f"{where} contains a name of over {MOST_NAME} letters")
         return key.encode("utf-8", "backslashreplace").decode()  # no lone surrogates
     if key is None or isinstance(key, bool | float):
         return str(key)
@@ -373,7 +373,7 @@ def _open(file: Source, *, drop: bool) -> Checkpoint:
     if not verify:
         checkpoint.notes.append("saved without checksums: damage in the file would not be seen")
     if dropped:
-        checkpoint.notes.append(f"{dropped} optimizer tensors left out")
+        checkpoint.notes.append(f"{dropped} optimizer tensors skipped")
     else:
         add_skeleton(checkpoint, file, views, big=storages.big)
     return checkpoint
@@ -413,12 +413,12 @@ def _content(file: Source) -> dict[str, Entry]:
         entries[name] = entry
     if len(folders) > 1:
         raise UnsafeInput(
-            f"{file.name} holds more than one folder", why=", ".join(sorted(folders)[:4])
+            f"{file.name} contains more than one folder", why=", ".join(sorted(folders)[:4])
         )
     if "constants.pkl" in entries or any(name.startswith("code/") for name in entries):
         raise UsageError(
             f"{file.name} is a TorchScript module",
-            why="it holds code besides tensors",
+            why="it contains code besides tensors",
             hint="save `module.state_dict()` with torch.save",
         )
     if "archive_format" in entries:
@@ -447,7 +447,7 @@ def _has_checksums(file: Source, entries: dict[str, Entry], data: bytes) -> bool
     else:
         known = zlib.crc32(_small(file, entries, "version")) == version.crc
     if known and not right:
-        raise Damaged(f"the pickle in {file.name} is damaged", why="wrong checksum")
+        raise Damaged(f"the pickle in {file.name} is corrupt", why="wrong checksum")
     return right
 
 

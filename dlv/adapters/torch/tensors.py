@@ -54,7 +54,7 @@ _UNREADABLE = {
     "_rebuild_sparse_csr_tensor": ("sparse", "save `tensor.to_dense()`"),
     "_rebuild_nested_tensor": ("nested", "save the tensors it is made of"),
     "_rebuild_meta_tensor_no_storage": ("a meta tensor: it has no elements", None),
-    "_rebuild_wrapper_subclass": ("of a tensor subclass that keeps its elements elsewhere", None),
+    "_rebuild_wrapper_subclass": ("of a tensor subclass", None),
     "_rebuild_device_tensor_from_numpy": ("a numpy array in disguise", "save `tensor.cpu()`"),
     "_rebuild_xla_tensor": ("a numpy array in disguise", "save `tensor.cpu()`"),
 }
@@ -197,7 +197,7 @@ class Storages:
         if kind.name not in STORAGES:
             if not kind.name.endswith("Storage"):
                 raise _unsafe(name, f"its storage is a `{kind}`")
-            raise UsageError(f"tensor {name!r} lies in a `{kind}`", why="dlv stores dense tensors")
+            raise UsageError(f"tensor {name!r} is in a `{kind}`", why="dlv stores dense tensors")
         dtype = STORAGES[kind.name]
         entry = self._entries.get(key)
         if entry is None:
@@ -256,7 +256,7 @@ class Storages:
             self._check_sum(entry, b"")
         except Damaged as error:
             raise Damaged(
-                f"{self._file.name} holds no data for the tensor {name!r}",
+                f"{self._file.name} has no data for the tensor {name!r}",
                 why="without a checksum: it was saved under skip_data(), or its writer broke off",
                 hint="save it again with torch.save",
             ) from error
@@ -280,7 +280,7 @@ class Storages:
             for _ in stream(self._file, entry, entry.size):
                 pass
         elif zlib.crc32(data) != entry.crc:
-            raise Damaged(f"{entry.name} in {self._file.name} is damaged", why="wrong checksum")
+            raise Damaged(f"{entry.name} in {self._file.name} is corrupt", why="wrong checksum")
         self._verified.add(entry.name)
 
 

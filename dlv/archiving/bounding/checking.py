@@ -69,7 +69,7 @@ def _shape_fault(model: Model, view: View, record: Record) -> str | None:
     """Whether it names the matrices and planes that there are."""
     names = set(model.program.tensors)
     if {matrix.name for matrix in record.matrices} != names:
-        return "its matrices are not those that the network needs"
+        return "its tensors are not those that the network needs"
     planes = {}
     for name in names:
         encoding = view.encoding(model.hash(name))
@@ -84,20 +84,20 @@ def _shape_fault(model: Model, view: View, record: Record) -> str | None:
 def _norms_fault(model: Model, view: View, record: Record) -> str | None:
     nodes = {step.node.name: step.node for step in model.program.linear}
     if unknown := [node.name for node in record.nodes if node.name not in nodes]:
-        return f"the network has no linear node `{unknown[0]}`"
+        return f"the network has no linear layer `{unknown[0]}`"
     depths = _depths(model, view)
     for node in record.nodes:
         known = depths[model.named(nodes[node.name].params["weight"])]
         for level in node.levels:
             if level.planes not in known:
-                return f"node `{node.name}`: {level.planes} planes bound nothing"
+                return f"layer `{node.name}`: {level.planes} byte planes have no bounds"
     shapes = dict(zip(model.program.input_names, record.input, strict=True))
     centres = Centres(model, view)
     for found in node_norms_of(model, centres, depths, shapes, raised=False):
         stored = record.node(found.name)
         why = None if stored is None else _below(stored, found)
         if why is not None:
-            return f"node `{found.name}`: {why}"
+            return f"layer `{found.name}`: {why}"
     return None
 
 
@@ -135,7 +135,7 @@ def _below(stored: NodeNorms, computed: NodeNorms) -> str | None:
     for level in stored.levels:
         real = computed.level(level.planes)
         if real is None:
-            return f"{level.planes} planes bound nothing"
+            return f"{level.planes} byte planes have no bounds"
         where = f"of {level.planes} planes"
         for key in ("dn", "dfro", "dopn"):
             if why := _smaller(f"{key} {where}", getattr(level, key), getattr(real, key)):
@@ -149,7 +149,7 @@ def _smaller(noun: str, stored: float | None, computed: float | None) -> str | N
     if stored is None:
         return None
     if computed is None:
-        return f"{noun} is stored, and nothing bounds it"
+        return f"{noun} is stored without bounds"
     # Written so that NaN is wrong too.
     return None if stored >= computed else f"{noun} is {stored}, and must be at least {computed}"
 

@@ -101,7 +101,7 @@ class Model:
         made = program_of(network, tensors)
         if missing := [name for name in made.tensors if name not in hashes]:
             raise NotFound(
-                f"the snapshot has no tensor `{missing[0]}`", why="its network needs that"
+                f"the checkpoint has no tensor `{missing[0]}`", why="its network needs that"
             )
         return cls(made, hashes, tensors)
 

@@ -119,7 +119,7 @@ def _read(data: Data, inputs: Sequence[Input]) -> dict[str, Array]:
         ):
             raise UsageError(
                 f"the rows of {column.name} have another shape than the input `{item.name}`",
-                why=f"they are {list(column.shape)}, the network wants {list(wanted)}",
+                why=f"they are {list(column.shape)}, the network expects {list(wanted)}",
             )
         rows[item.name] = np.concatenate([column.read(at, at + 1) for at in places.tolist()])
     return rows
@@ -166,7 +166,7 @@ def write_bounds(
     """
     data = record.encode()
     if decode(data) != record:
-        raise Damaged("the bounds record does not read back", hint="report this fault of dlv")
+        raise Damaged("the bounds record does not read back", hint="report this bug")
     if record.suffix is not None:
         suffix_from_json(record.suffix)  # nor may this be refused later
     store = MatrixStore.of(repository)

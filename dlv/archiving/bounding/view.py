@@ -62,8 +62,8 @@ class View:
         part = piece.attempt.read(piece.place)
         if part is None:
             raise StorageError(
-                "what was encoded does not read back",
-                why="the disk or the memory of this machine is at fault",
+                "encoded weights do not read back",
+                why="the disk or the memory of this machine may be faulty",
             )
         return part.encoded.data
 
@@ -82,7 +82,7 @@ class View:
         """The exact numbers, floats in binary64."""
         encoding = self.encoding(matrix)
         if encoding is None:
-            raise Damaged(f"matrix {matrix} is not stored", hint="dlv fsck")
+            raise Damaged(f"tensor {matrix} is not stored", hint="dlv fsck")
         found = to_array(encoding.dtype, tuple(encoding.shape), self.raw(matrix))
         return found.astype(np.float64) if found.dtype.kind == "f" else found
 

@@ -235,7 +235,7 @@ def typed(call: Invocation, words: Sequence[str], file: str | None) -> str | Non
         raise UsageError(
             "a query is one argument",
             why=f"here are {len(words)}, of which the first is `{words[0]}`",
-            hint="put it into single quotes: dlv query 'select m where m.lr < 0.1'",
+            hint="use single quotes: dlv query 'select m where m.lr < 0.1'",
         )
     if words and file is not None:
         raise UsageError("give either a query or --file")
@@ -247,15 +247,15 @@ def typed(call: Invocation, words: Sequence[str], file: str | None) -> str | Non
         return words[0]
     if sys.stdin.isatty() and call.output.terminal:
         return None
-    raise UsageError(
-        "there is no query", hint="dlv query 'select m', or - to read it from standard input"
-    )
+    raise UsageError("no query", hint="dlv query 'select m', or - to read it from standard input")
 
 
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
-        raise NotFound(f"there is no file `{path}`", hint="dlv query 'select m'") from error
+        raise NotFound(f"no such file: `{path}`", hint="dlv query 'select m'") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"`{path}` is no text", why=f"{error.reason} at {error.start}") from error
+        raise UsageError(
+            f"`{path}` is not a string", why=f"{error.reason} at {error.start}"
+        ) from error

@@ -207,7 +207,7 @@ class Binder:
     def query(self, part: ast.Query | ast.Saved, *, alone: bool = False) -> Result:
         """A query inside; `alone`: it sees none of the variables around it."""
         if self.scope.setting is not None:
-            raise self.fault(part.span, "a list is wanted here", hint='in ["sgd", "adam"]')
+            raise self.fault(part.span, "a list is required here", hint='in ["sgd", "adam"]')
         return self.nested(self.inner(alone=True) if alone else self, part)
 
     def fault(
@@ -286,7 +286,7 @@ class Binder:
         return self.fault(
             part.span,
             f"{f'`{said}`' if isinstance(thing, Whole) else said} is {self.holds(thing, first)},"
-            f" and {' or '.join(WORDS[kind] for kind in kinds)} is wanted here",
+            f" and {' or '.join(WORDS[kind] for kind in kinds)} is required here",
             did_you_mean=words,
             hint=None if words or hint is None else hint.format(said=said),
         )
@@ -342,7 +342,7 @@ class Binder:
             value = self.parameters[part.name]
             if _half(value):
                 raise self.fault(
-                    part.span, f"${part.name} holds half a character", why="texts are Unicode"
+                    part.span, f"${part.name} has an invalid character", why="strings are Unicode"
                 )
             return value
         self.notes.missing.setdefault(part.name, (self, part))

@@ -82,7 +82,7 @@ def holding(binder: Binder, part: ast.Part, left: Thing, make: Make) -> Conditio
     if quantifier is not None:
         raise binder.fault(
             part.span,
-            f"`{quantifier}` is said of nodes, and {binder.short(part)} asks nothing of any",
+            f"`{quantifier}` requires nodes, and {binder.short(part)} has none",
             hint=f'{quantifier} m["conv*"].out > 64',
         )
     return test(left.value)
@@ -136,7 +136,7 @@ def _compared(
         return holding(binder, part, left, lambda one: Compare(sign, one, other))
     if isinstance(left, Whole) and not isinstance(right, NodeSet):
         if binder.scope.quantifier is not None:
-            raise binder.fault(part.span, f"`{binder.scope.quantifier}` is said of nodes")
+            raise binder.fault(part.span, f"`{binder.scope.quantifier}` requires nodes")
         return _versions(binder, part, left, right, written)
     one = values.single(binder, written[0], left)
     two = values.single(binder, written[1], right)
@@ -187,7 +187,7 @@ def beside_several(
     if not binder.is_kind(one, TEXT):
         raise binder.fault(
             other.span,
-            f"`{left.name}` holds texts, and {binder.short(other)} is {binder.holds(one)}",
+            f"`{left.name}` contains strings, and {binder.short(other)} is {binder.holds(one)}",
         )
     if left.name == "parents" and isinstance(one.value, Constant):
         if part.operator not in _EQUALITY:
@@ -208,7 +208,7 @@ def _versions(
         behind = written[0].span.start > other.span.start  # then it may be a word
         hint = f'{said} = "lenet@3", {said}.name = .., {said}.id = ..'
         if behind:
-            hint = f'a text stands in quotes: "{said}"'
+            hint = f'write strings in quotes: "{said}"'
         raise binder.fault(
             (written[0] if behind else other).span,
             f"`{said}` is a version, and {binder.short(other)} is {binder.holds(right)}",
@@ -219,14 +219,14 @@ def _versions(
         raise binder.fault(
             part.span,
             "versions are only compared by = and !=",
-            hint=f"an order is that of {said}.creation_time or {said}.number",
+            hint=f"versions are ordered by {said}.creation_time or {said}.number",
         )
     if isinstance(right, Whole):
         found: Condition = Same(whose, right.variable.unique)
     elif isinstance(right, Scalar):
         found = these(binder, whose, [(other, right.value)])
     else:
-        raise binder.fault(other.span, f"`{said}` is a version, and {binder.short(other)} is none")
+        raise binder.fault(other.span, f"`{said}` is a version, and {binder.short(other)} is not")
     return Not(found) if part.operator == "!=" else found
 
 
@@ -271,9 +271,9 @@ def alike(
     if not agree:
         hint = None
         if TIME in (one.kind, two.kind):
-            hint = 'times are written as texts: "2026-06-01"'
+            hint = 'times are written as strings: "2026-06-01"'
         elif is_id(one):
-            hint = 'a version reference is a text: "lenet@3"'
+            hint = 'a version reference is a string: "lenet@3"'
         raise binder.fault(
             part.span,
             f"{binder.short(written[0])} is {binder.holds(one)}, and"
@@ -382,7 +382,7 @@ def _within(binder: Binder, part: ast.In, left: Thing) -> Condition:
     result = binder.query(within)
     if len(result.kinds) != 1:
         raise binder.fault(
-            within.span, f"the query behind `in` has {len(result.kinds)} columns, and one is wanted"
+            within.span, f"the query after `in` has {len(result.kinds)} columns instead of one"
         )
     kind = result.kinds[0]
     if isinstance(left, Whole) or (isinstance(left, Scalar) and is_id(left) and kind == VERSION):
@@ -393,16 +393,18 @@ def _within(binder: Binder, part: ast.In, left: Thing) -> Condition:
         )
     if isinstance(left, Several):
         if kind == VERSION and left.name != "parents":
-            raise binder.fault(within.span, f"`{left.name}` holds texts, and these are versions")
+            raise binder.fault(
+                within.span, f"`{left.name}` contains strings, and these are versions"
+            )
         if kind not in (VERSION, TEXT, ANY):
-            raise binder.fault(within.span, f"`{left.name}` holds texts, not {WORDS[kind]}")
+            raise binder.fault(within.span, f"`{left.name}` contains strings, not {WORDS[kind]}")
         return holding(binder, part, left, lambda one: Within(one, result.query))
     single = values.single(binder, part.left, left)
     if kind != ANY and not binder.is_kind(single, kind):
         raise binder.fault(
             part.span,
             f"{binder.short(part.left)} is {binder.holds(single)}, and the query behind"
-            f" `in` gives {WORDS[kind]}",
+            f" `in` returns {WORDS[kind]}",
         )
     return holding(binder, part, single, lambda one: Within(one, result.query))
 
@@ -452,7 +454,7 @@ def _not(binder: Binder, part: ast.Unary) -> Condition:
 def _quantified(binder: Binder, part: ast.Quantified) -> Condition:
     test = part.test
     if isinstance(test, ast.Quantified) or not isinstance(test, (ast.Compare, ast.Test)):
-        raise binder.fault(part.span, f"`{part.quantifier}` stands before one test on nodes")
+        raise binder.fault(part.span, f"`{part.quantifier}` must be followed by one test on nodes")
     return condition(binder.within(quantifier=part.quantifier), test)
 
 
@@ -603,7 +605,7 @@ def _no_function(binder: Binder, call: ast.Call) -> Condition:
     known = ["not", "exists", "every", "any", "no", *values.AGGREGATES, "coalesce"]
     raise binder.fault(
         ast.Span(call.span.start, call.span.start + len(call.name)),
-        f"there is no function {call.name}",
+        f"no function {call.name}",
         did_you_mean=nearest(call.name, known),
     )
 

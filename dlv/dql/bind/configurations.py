@@ -54,9 +54,9 @@ def read_file(repository: Repository, directory: Path, where: str) -> ConfigFile
     names = [each.name for each in beside.iterdir()] if beside.is_dir() else []
     shown = where[: len(where) - len(PurePosixPath(where).name)]
     raise NotFound(
-        f"there is no configuration file {where}",
+        f"no configuration file {where}",
         did_you_mean=[shown + name for name in nearest(PurePosixPath(where).name, names)],
-        hint="a file of a version is called lenet@3:base.toml" if not names else None,
+        hint="write files of versions as lenet@3:base.toml" if not names else None,
     )
 
 
@@ -161,7 +161,7 @@ def _plainly(path: ast.Path) -> Key:
 
 def _file(binder: Binder, part: ast.Action, configuration: Configuration) -> ConfigFile:
     if configuration.file != Configuration().file:
-        raise binder.fault(part.span, "there are two configuration files")
+        raise binder.fault(part.span, "two configuration files given")
     value: Any = part.value
     if isinstance(value, ast.Parameter):
         given = binder.parameter(value)
@@ -188,7 +188,7 @@ def _check_name(binder: Binder, path: ast.Path) -> None:
     if path.name != CONFIG:
         raise binder.fault(
             ast.Span(path.span.start, path.span.start + len(path.name)),
-            f"`{path.name}` is nothing of the configuration",
+            f"`{path.name}` is not part of the configuration",
             did_you_mean=nearest(path.name, [CONFIG]),
             hint='its keys are written config.steps, config.net["conv*"].lr',
         )
@@ -211,7 +211,7 @@ def key_of(binder: Binder, path: ast.Path) -> Key:
             )
     if not found:
         raise binder.fault(
-            path.span, "which key of the configuration?", hint="config.base_lr, config.steps"
+            path.span, "missing configuration key", hint="config.base_lr, config.steps"
         )
     if found[0] == "net":
         _check_net(binder, path, found)
@@ -220,15 +220,13 @@ def key_of(binder: Binder, path: ast.Path) -> Key:
 
 def _check_net(binder: Binder, path: ast.Path, found: Sequence[str]) -> None:
     if len(found) != 3:
-        raise binder.fault(
-            path.span, "of which nodes, and which setting?", hint='config.net["conv*"].lr'
-        )
+        raise binder.fault(path.span, "missing nodes and setting", hint='config.net["conv*"].lr')
     if found[2] not in NET:
         span = path.trailers[2].span
         raise binder.fault(
             span,
             f"nodes have no setting `{found[2]}`",
-            why=f"there are {', '.join(NET)}",
+            why=f"known: {', '.join(NET)}",
             did_you_mean=nearest(found[2], NET),
         )
     second = path.trailers[1]
@@ -255,7 +253,7 @@ def check_known(binder: Binder, path: ast.Path, key: Key, *, strict: bool) -> Fi
         meant = [places[name] for name in nearest(key[-1], places)]
     raise binder.fault(
         ast.Span(path.trailers[0].span.start, path.span.end),
-        f"there is no setting config.{said}",
+        f"no setting config.{said}",
         why="the trainer is torch, and knows its settings",
         did_you_mean=meant,
         hint=None if meant else "another trainer may take it: config.trainer",
@@ -306,8 +304,8 @@ def _setting_value(binder: Binder, part: Any, strict: bool) -> Any:
         hint = None
         if isinstance(part, ast.Path):
             said = binder.short(part)
-            hint = f'a text stands in quotes: "{said}"'
-        raise binder.fault(part.span, f"{binder.short(part)} is no value", hint=hint)
+            hint = f'write strings in quotes: "{said}"'
+        raise binder.fault(part.span, f"{binder.short(part)} is not a value", hint=hint)
     return plain(binder, part)
 
 
@@ -361,7 +359,7 @@ def varied(binder: Binder, part: ast.Dimension, config: Configuration) -> Varied
 def _automatic(binder: Binder, part: ast.Dimension, key: Key) -> Automatic:
     if part.linked:
         raise binder.fault(
-            part.span, "auto is of one key", why="keys that belong together need their values"
+            part.span, "auto is of one key", why="keys in one list need lists of values"
         )
     found = read_arguments(binder, "auto", part.auto or (), _AUTO, part.span, "auto(levels = 2)")
     usual = configs.auto(key)
@@ -370,16 +368,16 @@ def _automatic(binder: Binder, part: ast.Dimension, key: Key) -> Automatic:
         names = [name.replace("net.", 'net["*"].') for name in configs.AUTO]
         raise binder.fault(
             part.paths[0].span,
-            f"config.{said} has no usual values",
-            why=f"there are some for {', '.join(names)}",
+            f"config.{said} has no default values",
+            why=f"known for {', '.join(names)}",
             hint=f"config.{said} in [..]",
         )
     levels = found.get("levels")
     if levels is not None and levels > len(usual):
-        raise binder.fault(part.span, f"config.{said} has {len(usual)} usual values")
+        raise binder.fault(part.span, f"config.{said} has {len(usual)} default values")
     if found.get("each") and key[0] != "net":
         raise binder.fault(
-            part.span, "each is said of nodes", hint='config.net["conv*"].lr auto(each = true)'
+            part.span, "`each` requires nodes", hint='config.net["conv*"].lr auto(each = true)'
         )
     return Automatic(levels, bool(found.get("each")))
 
@@ -427,7 +425,7 @@ class _Values:
 
     def _empty(self, part: ast.Part) -> Exception:
         return self.binder.fault(
-            part.span, "there is no value to try", hint=f"{self._said()} in [0.1, 0.01]"
+            part.span, "no value to try", hint=f"{self._said()} in [0.1, 0.01]"
         )
 
     def _said(self) -> str:
@@ -480,8 +478,8 @@ class _Values:
             path = isinstance(part, ast.Path) and not part.trailers
             raise self.binder.fault(
                 part.span,
-                f"{said} is no value to try",
-                hint=f'a text stands in quotes: "{said}"' if path else None,
+                f"{said} is not a value to try",
+                hint=f'write strings in quotes: "{said}"' if path else None,
             )
         return plain(self.binder, part)
 
@@ -490,7 +488,7 @@ class _Values:
         if not isinstance(given, (list, tuple)):
             raise self.binder.fault(
                 part.span,
-                f"${part.name} is no list of values",
+                f"${part.name} is not a list of values",
                 hint=f"-P '{part.name}=[0.1, 0.01]'",
             )
         if not given:
@@ -511,14 +509,14 @@ class _Values:
         if len(found.kinds) != len(self.keys):
             raise binder.fault(
                 part.span,
-                f"{len(self.keys)} column{'s' * (len(self.keys) > 1)} of values are wanted here",
+                f"{len(self.keys)} column{'s' * (len(self.keys) > 1)} of values required here",
                 why=f"this query gives {', '.join(found.titles)}",
             )
         for kind, title in zip(found.kinds, found.titles, strict=True):
             if kind in (VERSION, LIST):
                 raise binder.fault(
                     part.span,
-                    f"{title} is {WORDS[kind]}, and a value is wanted here",
+                    f"{title} is {WORDS[kind]}, and a value is required here",
                     hint=f"{title}.lr" if kind == VERSION else None,
                 )
         return Rows(found.query, binder.said(part), part.span)
@@ -528,8 +526,8 @@ class _Values:
         if name not in CALLS:
             raise binder.fault(
                 ast.Span(call.span.start, call.span.start + len(call.name)),
-                f"there are no values {call.name}(..)",
-                why=f"there are {', '.join(CALLS)}",
+                f"no values {call.name}(..)",
+                why=f"known: {', '.join(CALLS)}",
                 did_you_mean=nearest(name, CALLS),
             )
         self._single(call)
@@ -578,8 +576,8 @@ class _Values:
     def _backwards(self, call: ast.Call, low: float, high: float) -> Exception:
         return self.binder.fault(
             call.span,
-            f"there is nothing between {low:g} and {high:g}",
-            hint=f"the smaller end comes first: {call.name}({high:g}, {low:g})"
+            f"nothing between {low:g} and {high:g}",
+            hint=f"put the smaller end first: {call.name}({high:g}, {low:g})"
             if high < low
             else None,
         )

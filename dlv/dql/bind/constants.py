@@ -79,7 +79,7 @@ def calculated(operator: str, left: Any, right: Any) -> Any:
 
 def _number(binder: Binder, part: ast.Part, value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise binder.fault(part.span, f"{binder.short(part)} is no number to calculate with")
+        raise binder.fault(part.span, f"{binder.short(part)} is not a number to calculate with")
     return value
 
 
@@ -110,7 +110,7 @@ def stretch(binder: Binder, part: ast.Stretch) -> list[int | float]:
         raise binder.fault(
             part.span,
             "the span is empty",
-            hint=f"the smaller end comes first: {part.last}..{part.first}",
+            hint=f"put the smaller end first: {part.last}..{part.first}",
         )
     count = (last - first) / by
     if count >= MOST_VALUES:
@@ -130,8 +130,8 @@ def moment(binder: Binder, part: ast.Part, text: str) -> Constant:
     except (ValueError, OverflowError):
         raise binder.fault(
             part.span,
-            f'"{text}" is no time',
-            hint='write "2026-06-01" or "2026-06-01T12:00", in UTC if no zone is said',
+            f'"{text}" is not a time',
+            hint='write "2026-06-01" or "2026-06-01T12:00", in UTC by default',
         ) from None
 
 
@@ -152,7 +152,7 @@ def texts(binder: Binder, part: ast.Part, value: Any) -> str:
         raise binder.fault(
             part.span,
             f"{binder.short(part)} names no version",
-            hint='a version is written as a text: "lenet@3", "HEAD", "3f2a9c"',
+            hint='a version is written as a string: "lenet@3", "HEAD", "3f2a9c"',
         )
     return value
 
@@ -237,7 +237,7 @@ def _key(
             raise binder.fault(
                 argument.span,
                 f"{name} takes no `{key}`",
-                why=f"it takes {', '.join(wanted)}" if wanted else "it takes nothing",
+                why=f"it takes {', '.join(wanted)}" if wanted else "it takes no arguments",
                 did_you_mean=nearest(key, wanted),
             )
     else:
@@ -245,13 +245,13 @@ def _key(
         if not left:
             raise binder.fault(
                 argument.span,
-                f"{name} takes nothing more",
+                f"{name} takes no more arguments",
                 why=f"it takes {', '.join(wanted)}" if wanted else None,
                 hint=_hint(wanted, places),
             )
         key = left[0]
     if key in found:
-        raise binder.fault(argument.span, f"`{key}` of {name} is said twice")
+        raise binder.fault(argument.span, f"`{key}` of {name} is given twice")
     return key
 
 
@@ -268,9 +268,9 @@ def _value(binder: Binder, name: str, key: str, argument: ast.Argument, wanted: 
         f"`{key}` of {name} is {'a whole number' if wanted.kind == WHOLE else WORDS[wanted.kind]}"
     )
     if argument.direction is not None:
-        raise binder.fault(argument.span, f"{said}: `{argument.direction}` is said of metrics")
+        raise binder.fault(argument.span, f"{said}: `{argument.direction}` requires metrics")
     if isinstance(part, ast.Star) or not is_constant(part):
-        raise binder.fault(part.span, f"{said}, and not {binder.short(part)}")
+        raise binder.fault(part.span, f"{said}, not {binder.short(part)}")
     value = plain(binder, part)
     if wanted.kind == NUMBER and isinstance(value, (int, float)):
         value = value if isinstance(value, bool) else float(value)
@@ -279,7 +279,7 @@ def _value(binder: Binder, name: str, key: str, argument: ast.Argument, wanted: 
         wanted.kind == BOOLEAN
     )
     if not fits or (isinstance(value, float) and not math.isfinite(value)):
-        raise binder.fault(part.span, f"{said}, and not {binder.short(part)}")
+        raise binder.fault(part.span, f"{said}, not {binder.short(part)}")
     if wanted.kind in (WHOLE, NUMBER):
         _check_limits(binder, part, key, name, value, wanted)
     return value

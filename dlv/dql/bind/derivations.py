@@ -55,8 +55,8 @@ class Work:
                 if word in ends:
                     raise self.binder.fault(
                         action.span,
-                        f"`{word}` is said twice",
-                        hint=f'several stand in a list: {self.name}.{word} = [m["a"], m["b"]]',
+                        f"`{word}` is given twice",
+                        hint=f'use a list for several: {self.name}.{word} = [m["a"], m["b"]]',
                     )
                 ends[word] = value
         for word in ("input", "output"):
@@ -78,7 +78,7 @@ class Work:
             close = nearest(word, _ENDS) if path.name == name else []
             raise binder.fault(
                 path.span,
-                f"{binder.short(path)} is nothing that slice knows",
+                f"{binder.short(path)} is unknown to slice",
                 did_you_mean=[f"{name}.{each}" for each in close],
                 hint=f"it takes {name}.input, {name}.output and {name}.support",
             )
@@ -133,7 +133,7 @@ class Work:
         if not isinstance(last, (ast.Attribute, ast.Method)) or len(path.trailers) < 2:
             raise binder.fault(
                 path.span,
-                f"{binder.short(path)} is no action",
+                f"{binder.short(path)} is not an action",
                 hint=f'{self.source.name}["conv*"].insert = RELU(), .delete, .out = 64',
             )
         span = ast.Span(path.span.start, path.trailers[-2].span.end)
@@ -142,7 +142,7 @@ class Work:
         if isinstance(last, ast.Method) and word not in ("insert", "insert_before"):
             raise binder.fault(
                 last.span,
-                f"there is no action {last.name}(..)",
+                f"no action {last.name}(..)",
                 did_you_mean=nearest(word, ["insert", "insert_before"]),
             )
         if word not in _VERBS:
@@ -201,7 +201,7 @@ class Work:
                     raise self.binder.fault(
                         making.span,
                         f"nothing is captured as ${number}",
-                        hint=f'write (${number}) behind a wildcard: "conv*(${number})"',
+                        hint=f'write (${number}) after a wildcard: "conv*(${number})"',
                     )
 
     def _set(self, action: ast.Action, nodes: Nodes, last: ast.Attribute) -> Set:
@@ -210,7 +210,7 @@ class Work:
         if last.name not in everywhere():
             raise binder.fault(
                 last.span,
-                f"there is no action or attribute `{last.name}`",
+                f"no action or attribute `{last.name}`",
                 why=f"actions are {', '.join(_VERBS)}",
                 did_you_mean=close,
             )
@@ -227,7 +227,7 @@ class Work:
             raise binder.fault(
                 last.span,
                 f"{op} has no attribute `{found.name}`",
-                why="it has " + (", ".join(of_operation(op)) or "none of its own"),
+                why="it has " + (", ".join(of_operation(op)) or "none"),
             )
         if action.value is None and action.domain is None:
             raise binder.fault(
@@ -253,7 +253,7 @@ class Work:
             call = isinstance(part, ast.Call)
             raise binder.fault(
                 part.span,
-                f"{binder.short(part)} is no {what}",
+                f"{binder.short(part)} is not a {what}",
                 hint="write in 16..128:16, or in [16, 32]" if call or action.domain else None,
             )
         value = constants.plain(binder, part)
@@ -275,7 +275,7 @@ class Work:
         if not isinstance(value, str) or value.upper() not in known:
             raise self.binder.fault(
                 part.span,
-                f"there is no variant {self.binder.short(part)}",
+                f"no variant {self.binder.short(part)}",
                 did_you_mean=nearest(str(value), known),
                 hint=f"one of {', '.join(known)}",
             )
@@ -348,8 +348,8 @@ def check_into(binder: Binder, part: ast.Derived | ast.Evaluate, *, nested: bool
     if nested:
         raise binder.fault(
             span,
-            f"a {type(part).__name__.lower()} inside another query commits nothing",
-            hint="`into` stands in the statement's own slice or construct",
+            f"a {type(part).__name__.lower()} inside another query cannot commit",
+            hint="`into` belongs to the outer statement",
         )
     if NAME.match(part.into) is None:
         raise binder.fault(
@@ -367,8 +367,8 @@ def _source(binder: Binder, part: ast.Derived) -> Variable:
     if not names:
         raise binder.fault(
             part.actions[0].span,
-            "of which variable are these nodes?",
-            why=f"there are {', '.join(binder.scope.variables)}",
+            "missing variable of these nodes",
+            why=f"variables: {', '.join(binder.scope.variables)}",
             hint=f'{next(iter(binder.scope.variables))}["NODE"]',
         )
     return binder.scope.variables[names[0]]
@@ -378,7 +378,7 @@ def _check_joined(binder: Binder, part: ast.Derived, source: Variable) -> None:
     group = groups(binder.scope.variables, [part.where])
     for name in binder.scope.variables:
         if group[name] != group[source.name]:
-            binder.warn(f"`{name}` is not joined to `{source.name}`, and takes part in nothing")
+            binder.warn(f"`{name}` is not joined to `{source.name}`")
 
 
 # Nodes that `where` asks something of
@@ -410,7 +410,7 @@ def _warn_of_repeated(binder: Binder, part: ast.Derived) -> None:
             if (name, first) in loose:
                 said = name + binder.said(first)
                 binder.warn(
-                    f"{said} stands under `or` or `not` in where: all nodes that fit it are changed"
+                    f"{said} is under `or` or `not` in where, so all matching nodes are changed"
                 )
 
 

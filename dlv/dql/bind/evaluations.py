@@ -137,15 +137,15 @@ def _source(binder: Binder, part: ast.Evaluate) -> Variable:
             first = next(iter(binder.scope.variables))
             binder.note(
                 part.span,
-                "which of these is to be trained?",
-                why=f"there are {', '.join(binder.scope.variables)}",
+                "ambiguous: which variable should be trained?",
+                why=f"variables: {', '.join(binder.scope.variables)}",
                 hint=f"evaluate {first} from ..",
             )
         found = next(iter(binder.scope.variables.values()))
     group = groups(binder.scope.variables, [part.where])
     for name in binder.scope.variables:
         if group[name] != group[found.name]:
-            binder.warn(f"`{name}` is not joined to `{found.name}`, and takes part in nothing")
+            binder.warn(f"`{name}` is not joined to `{found.name}`")
     return found
 
 
@@ -190,8 +190,8 @@ def _chosen(
     if name not in known:
         raise binder.fault(
             ast.Span(call.span.start, call.span.start + len(call.name)),
-            f"there is no {what} {call.name}",
-            why=f"there are {', '.join(known)}",
+            f"no {what} {call.name}",
+            why=f"known: {', '.join(known)}",
             did_you_mean=nearest(name, known),
         )
     wanted, example = known[name]
@@ -215,8 +215,8 @@ def _sampling(
             if kind == "tpe" and not ranked and len(rules) == len(part.keep):
                 raise binder.fault(
                     part.using.span,
-                    "tpe has nothing to go by",
-                    why="no rule of keep names a metric that is to be small or large",
+                    "tpe has no metric to optimize",
+                    why="no `keep` rule names a metric to minimize or maximize",
                     hint=f'tpe({found["n"]}, {names[0]}["loss"])',
                 )
             first: Mapping[str, Any] = ranked[0] if ranked else {}
@@ -250,7 +250,7 @@ def _ranked(binder: Binder, names: Sequence[str], part: ast.Order) -> Ranked:
     if isinstance(value, ast.Path) and value.name not in names:
         raise binder.fault(
             value.span,
-            f"{binder.short(value)} is nothing that trials are ordered by",
+            f"{binder.short(value)} cannot order trials",
             why=f"they have {', '.join(FIGURES)}, metrics, and what is varied",
             did_you_mean=nearest(value.name, [*FIGURES, *names]),
             hint=f'order by {names[0]}["loss"], config.base_lr, seconds',
@@ -293,7 +293,7 @@ def _check_steps(
                 binder.note(
                     call.span,
                     f"{rule['rule']} looks at step {step}, and trials have {least} steps",
-                    hint="config.steps is how many they have",
+                    hint="see config.steps",
                 )
 
 
@@ -366,7 +366,7 @@ def keep_rule(binder: Binder, names: Sequence[str], call: ast.Call) -> dict[str,
     if name not in RULES:
         raise binder.fault(
             ast.Span(call.span.start, call.span.start + len(call.name)),
-            f"there is no rule {call.name}",
+            f"no rule {call.name}",
             why=f"rules are {', '.join(RULES)}",
             did_you_mean=nearest(name, RULES),
         )
@@ -394,8 +394,8 @@ def metric_direction(
         said = binder.short(argument.value)
         raise binder.fault(
             argument.span,
-            f"is a small {said} better, or a large one",
-            why="its name does not tell",
+            f"cannot rank by {said}: is higher or lower better?",
+            why="its name does not say",
             hint=f"{said} asc keeps the smallest, {said} desc the largest",
         )
     return tag, direction
@@ -405,11 +405,11 @@ def metric_name(binder: Binder, names: Sequence[str], part: ast.Part) -> str:
     """The name of a metric that trials log: m["loss"], m.accuracy, m.metrics["loss"].last."""
     example = f'{names[0]}["loss"]'
     if not isinstance(part, ast.Path):
-        raise binder.fault(part.span, f"{binder.short(part)} is no metric", hint=example)
+        raise binder.fault(part.span, f"{binder.short(part)} is not a metric", hint=example)
     if part.name not in names:
         raise binder.fault(
             ast.Span(part.span.start, part.span.start + len(part.name)),
-            f"`{part.name}` is no variable of this query",
+            f"`{part.name}` is not a variable of this query",
             why=f"metrics are asked of {' or '.join(f'`{name}`' for name in names)}",
             did_you_mean=nearest(part.name, names),
         )
@@ -426,8 +426,8 @@ def metric_name(binder: Binder, names: Sequence[str], part: ast.Part) -> str:
             return only.text
     raise binder.fault(
         part.span,
-        f"{binder.short(part)} is no metric",
-        why="rules go by the last value that was logged" if len(trailers) > 1 else None,
+        f"{binder.short(part)} is not a metric",
+        why="rules use the last logged value" if len(trailers) > 1 else None,
         hint=example,
     )
 
@@ -442,7 +442,7 @@ def _threshold(binder: Binder, names: Sequence[str], argument: ast.Argument) -> 
     if not isinstance(test, ast.Compare) or test.operator not in _TURNED:
         raise binder.fault(
             argument.span,
-            f"{binder.short(test)} is no threshold",
+            f"{binder.short(test)} is not a threshold",
             why="it compares a metric with a number by < <= > or >=",
             hint=example,
         )
@@ -453,7 +453,7 @@ def _threshold(binder: Binder, names: Sequence[str], argument: ast.Argument) -> 
     value: Any = plain(binder, right) if is_constant(right) else None
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not math.isfinite(value):
-        raise binder.fault(right.span, f"{binder.short(right)} is no number", hint=example)
+        raise binder.fault(right.span, f"{binder.short(right)} is not a number", hint=example)
     return {"metric": tag, "op": operator, "value": float(value)}
 
 

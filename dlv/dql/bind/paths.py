@@ -93,7 +93,7 @@ def _named(binder: Binder, whose: Variable, kind: str, trailers: Sequence[ast.Tr
     if kind == "metrics":
         return metric(binder, whose, first, trailers[1:])
     if trailers[1:]:
-        raise binder.fault(trailers[1].span, "nothing can follow a hyperparameter")
+        raise binder.fault(trailers[1].span, "a hyperparameter has no attributes")
     key = first.text
     if not binder.known.has_hyperparameter(key):
         raise _unknown(binder, whose, key, first.span)
@@ -108,7 +108,7 @@ def _attribute(binder: Binder, whose: Variable, path: ast.Path) -> Thing:
         odd = next(each for each in path.trailers if not isinstance(each, ast.Attribute))
         raise binder.fault(
             odd.span,
-            f"nothing like this can follow `{whose.name}.{names[0]}`",
+            f"this cannot follow `{whose.name}.{names[0]}`",
             hint=f'nodes and metrics are {whose.name}["NAME"]',
         )
     plain_name = key.lower()
@@ -126,12 +126,12 @@ def _unknown(binder: Binder, whose: Variable, key: str, span: ast.Span) -> Excep
     known = [*always, *binder.known.hyperparameters]
     hint = None
     if binder.known.has_series(key):
-        hint = f'there is a metric of that name: {whose.name}["{key}"]'
+        hint = f'a metric has this name: {whose.name}["{key}"]'
     elif key in ("next", "prev", "count", "next_raw", "prev_raw"):
         hint = f'this is asked of nodes: {whose.name}["conv*"].{key}'
     return binder.fault(
         span,
-        f"`{key}` is no attribute, and no version has such a hyperparameter",
+        f"`{key}` is not an attribute, and no version has such a hyperparameter",
         did_you_mean=[] if hint else nearest(key, known),
         hint=hint or f"always there: {', '.join(always)}",
     )
@@ -151,7 +151,7 @@ def metric(
             selector.span,
             f'no version has a metric called "{name}"',
             did_you_mean=[] if selector.regular else nearest(name, binder.known.series),
-            hint=f'there are nodes of that name: {whose.name}.nodes["{name}"]' if layers else None,
+            hint=f'nodes have this name: {whose.name}.nodes["{name}"]' if layers else None,
         )
     if not trailers:
         return Scalar(Metric(whose.unique, name, "last"), NUMBER)
@@ -163,7 +163,7 @@ def metric(
     if not isinstance(first, ast.Attribute) or word not in FIGURES:
         raise binder.fault(
             first.span,
-            f"`{binder.short(first)}` is no figure of a metric",
+            f"`{binder.short(first)}` is not a figure of a metric",
             why=f"known are {', '.join(FIGURES)} and at(step)",
             did_you_mean=nearest(word, [*FIGURES, "at"]),
         )
@@ -192,7 +192,7 @@ def _step(binder: Binder, method: ast.Method) -> int:
 
 def _end(binder: Binder, trailers: Sequence[ast.Trailer]) -> None:
     if trailers:
-        raise binder.fault(trailers[0].span, "nothing can follow a value")
+        raise binder.fault(trailers[0].span, "a value has no attributes")
 
 
 # Nodes
@@ -260,8 +260,8 @@ def _of_nodes(binder: Binder, nodes: Nodes, trailer: ast.Attribute) -> NodeAttri
         )
     op = operation(nodes)
     if op is not None and name not in GENERAL and name not in of_operation(op):
-        own = ", ".join(of_operation(op)) or "none of its own"
-        binder.warn(f"{op} has no attribute `{name}`, so that no such node is found; it has {own}")
+        own = ", ".join(of_operation(op)) or "none"
+        binder.warn(f"{op} has no attribute `{name}`; it has {own}")
     return NodeAttribute(nodes, name, known[name])
 
 

@@ -166,7 +166,7 @@ def check_grouped(
             why = f"{said} has a value for each version, and"
             binder.note(
                 part.span,
-                f"{said} cannot stand beside aggregates",
+                f"{said} cannot be selected with aggregates",
                 why=f"{why} a group has many" if keys else f"{why} all versions are one group",
                 hint=f"group by {said}",
             )
@@ -183,7 +183,7 @@ def check_distinct(
             binder.note(
                 part.span,
                 f"distinct rows cannot be ordered by {binder.short(part)}",
-                why="it is not selected, and rows that are put together may differ in it",
+                why="it is not selected, and grouped rows may differ in it",
                 hint=f"select {binder.short(part)} as well",
             )
 
@@ -207,8 +207,8 @@ def bind_query(binder: Binder, part: ast.Query | ast.Saved) -> Result:
     elif isinstance(part.body, ast.Evaluate):
         raise binder.fault(
             ast.Span(part.body.span.start, part.body.span.start + len("evaluate")),
-            "evaluate stands alone",
-            why="it trains, and what it keeps are versions only behind `into`",
+            "evaluate cannot be combined with other queries",
+            why="its trials become versions only with `into`",
             hint='evaluate .. into "tuned", and then ask for the versions of that name',
         )
     else:
@@ -232,7 +232,7 @@ def _opened(binder: Binder, part: ast.Saved) -> tuple[Binder, ast.Query]:
     if text is None:
         raise binder.fault(
             part.span,
-            f'there is no saved query "{name}"',
+            f'no saved query "{name}"',
             did_you_mean=nearest(name, binder.known.saved_names()),
             hint="dlv query --list; a new one: define NAME as select ..",
             missing=True,
@@ -247,13 +247,13 @@ def _opened(binder: Binder, part: ast.Saved) -> tuple[Binder, ast.Query]:
             part.span,
             f'the saved query "{name}" cannot be read',
             why=fault.message,
-            hint=f'define "{name}" as .. puts another one in its place',
+            hint=f'define "{name}" as .. overwrites it',
         ) from None
     statement = statements[0] if len(statements) == 1 else None
     if isinstance(statement, ast.Define):
         statement = statement.query
     if not isinstance(statement, ast.Query):
-        raise binder.fault(part.span, f'"{name}" does not hold one query')
+        raise binder.fault(part.span, f'"{name}" is not one query')
     return binder.within_saved(name, text), statement
 
 
@@ -352,13 +352,13 @@ def _check_order(binder: Binder, order: ast.Order, value: Value, kind: str) -> N
     if kind == VERSION:
         raise binder.fault(
             order.value.span,
-            f"`{said}` is a version, and order by takes values",
+            f"`{said}` is a version, and order by requires values",
             hint=f"{said}.creation_time, {said}.number, {said}.id",
         )
     if isinstance(value, relations.Listed):
         raise binder.fault(
             order.value.span,
-            f"{said} is a set, and order by takes single values",
+            f"{said} is a set, and order by requires single values",
             hint=f"{said}.count" if not isinstance(value.listed, str) else None,
         )
 
@@ -377,8 +377,8 @@ def _check_groups(
         if part.having is not None:
             binder.note(
                 part.having.span,
-                "having is asked of groups, and there is no group by",
-                hint="conditions on versions stand in where",
+                "`having` requires `group by`",
+                hint="conditions on versions belong in `where`",
             )
         return
     columns: list[tuple[ast.Part, Any]] = []
@@ -441,7 +441,7 @@ def _check_columns(
         raise binder.fault(
             part.span,
             f"{operator} of {_count(left)} and {_count(right)}",
-            why=f"{', '.join(left.titles)} beside {', '.join(right.titles)}",
+            why=f"{', '.join(left.titles)} next to {', '.join(right.titles)}",
         )
     for one, two, title in zip(left.kinds, right.kinds, left.titles, strict=True):
         if one != two and ANY not in (one, two):
@@ -490,9 +490,9 @@ def _asked_again(binder: Binder, part: ast.Query, result: Result) -> Result:
     if result.kinds != (VERSION,) or _repeats(result.query):
         raise binder.fault(
             part.order_by[0].value.span,
-            f"{binder.short(part.order_by[0].value)} is no column of the result",
+            f"{binder.short(part.order_by[0].value)} is not a column of the result",
             why=f"it has {', '.join(result.titles)}",
-            hint="rows that are put together are ordered by their columns",
+            hint="combined rows are ordered by their columns",
         )
     name = result.titles[0] if result.titles[0].isidentifier() else result.name or sources.IMPLICIT
     unique = binder.new_variable(name)

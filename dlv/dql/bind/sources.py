@@ -27,7 +27,7 @@ def variable(binder: Binder, path: ast.Path) -> Variable:
         words = ["is nan"]
     raise binder.fault(
         start,
-        f"`{path.name}` is no variable of this query",
+        f"`{path.name}` is not a variable of this query",
         why=f"it has {', '.join(f'`{each}`' for each in known)}" if known else "it has none",
         did_you_mean=words or nearest(path.name, known),
         hint=None if words else _hint(path, known),
@@ -43,7 +43,7 @@ def column(binder: Binder, name: str, whose: str = "m") -> str | None:
 
 def _hint(path: ast.Path, known: Sequence[str]) -> str:
     declared = f"from {', '.join([*known, path.name])}" if known else f"from {path.name}"
-    return declared if path.trailers else f'{declared}; a text stands in quotes: "{path.name}"'
+    return declared if path.trailers else f'{declared}; write strings in quotes: "{path.name}"'
 
 
 def used(*parts: Any) -> dict[str, ast.Path]:
@@ -155,7 +155,7 @@ def _result(binder: Binder, source: ast.Source) -> Result | None:
             source.query.span,
             "a source gives versions, one in each row",
             why=f"this one gives {shown}",
-            hint="select a variable alone: (select m where ..)",
+            hint="select only a variable: (select m where ..)",
         )
     return result
 
@@ -203,7 +203,7 @@ def _check_columns(
         meant = column(binder, name, whose) or ""
         binder.note(
             path.span,
-            f"`{name}` alone is a variable, which stands for versions",
+            f"`{name}` alone is a variable for versions",
             did_you_mean=[meant],
             hint=f"select {meant} from {whose}",
         )
@@ -227,7 +227,7 @@ def check_joined(binder: Binder, part: ast.Select) -> None:
             start = ast.Span(span.start, span.start + len(name))
             binder.note(
                 start,
-                f"`{name}` is neither selected nor joined to what is",
-                why=f"each row would come once for every {name}",
-                hint=f"select it, or say how {name} and {(chosen or names)[0]} belong together",
+                f"`{name}` is neither selected nor joined",
+                why=f"each row would be repeated for every {name}",
+                hint=f"select it, or join {name} with {(chosen or names)[0]}",
             )

@@ -113,8 +113,8 @@ def refuse(binder: Binder, text: str, span: ast.Span) -> None:
     if found := numbers(text):
         raise binder.fault(
             span,
-            f"`${found[0]}` stands for nothing here",
-            why="what a selector has captured can be named in the template behind its `has`",
+            f"`${found[0]}` is undefined here",
+            why="captures of a selector can be used in the template after its `has`",
             hint=f"{EXAMPLE}; \\${found[0]} is the text itself",
         )
 
@@ -138,7 +138,7 @@ def some(
     if not isinstance(pattern, Selector) or not asked <= set(pattern.captures) or derived:
         missing = min(asked - set(pattern.captures) if isinstance(pattern, Selector) else asked,
                       default=min(asked))  # fmt: skip
-        why = "names of networks that a query makes are not known beforehand" if derived else None
+        why = "names of networks that a query makes are unknown beforehand" if derived else None
         raise binder.fault(
             part.span, f"nothing was captured as `${missing}`", why=why, hint=EXAMPLE
         )
@@ -149,7 +149,7 @@ def some(
     }
     if len(found) > MOST:
         raise UsageError(
-            f'"{pattern.text}" captures more than {MOST} texts', hint="narrow it: conv*($1)"
+            f'"{pattern.text}" captures more than {MOST} strings', hint="narrow it: conv*($1)"
         )
 
     def holds(so: bool) -> Condition:
@@ -226,7 +226,7 @@ def making(binder: Binder, written: ast.Part) -> Making:
             raise binder.fault(
                 argument.span,
                 f"{binder.short(argument)} is a condition, and {op} is to be made here",
-                hint="say what the attribute is: out = 64",
+                hint="give the value of the attribute: out = 64",
             )
         if argument.name in ("also", "op"):
             raise binder.fault(argument.span, f"{op} has no attribute `{argument.name}`")
@@ -260,7 +260,7 @@ def _called(binder: Binder, written: ast.Part) -> tuple[str, Sequence[ast.Argume
         return written.name, ()
     raise binder.fault(
         written.span,
-        f"{binder.short(written)} is no template",
+        f"{binder.short(written)} is not a template",
         hint='write RELU("relu$1"), POOL("MAX", kernel=2) or a list of them',
     )
 
@@ -272,7 +272,7 @@ def _operation(binder: Binder, name: str, span: ast.Span, *, making: bool) -> st
     variants = [f'{op}("{name.upper()}")' for op in known if name.upper() in OPS[op].variants]
     raise binder.fault(
         ast.Span(span.start, span.start + len(name)),
-        f"there is no operation {name}",
+        f"no operation {name}",
         why="known are " + ", ".join(known),
         did_you_mean=variants or nearest(name, known),
     )
@@ -287,7 +287,7 @@ def _variant(binder: Binder, op: str, word: str, part: ast.Part) -> str:
         f'{op} has no variant "{word}"',
         why="it is one of " + ", ".join(variants),
         did_you_mean=nearest(word, variants),
-        hint=f'a name stands behind it: {op}("{variants[0]}", "{word}")',
+        hint=f'put the name after it: {op}("{variants[0]}", "{word}")',
     )
 
 
@@ -303,7 +303,7 @@ def _text(binder: Binder, part: Any) -> str:
     raise binder.fault(
         part.span,
         f"{binder.short(part)} has no name",
-        why="only variants and names of nodes stand without one, and they are texts",
+        why="only variants and names of nodes have no keyword, and they are strings",
         hint="kernel = 3",
     )
 
@@ -312,8 +312,8 @@ def _constant(binder: Binder, part: Any) -> Any:
     if not is_constant(part):
         raise binder.fault(
             part.span,
-            f"{binder.short(part)} cannot stand in a template",
-            why="attributes are compared with numbers, texts, lists, true and false",
+            f"{binder.short(part)} is not allowed in a template",
+            why="attributes are compared with numbers, strings, lists, true and false",
         )
     return plain(binder, part)
 
@@ -328,7 +328,7 @@ def _comparison(
         if isinstance(left, ast.Path) and not left.trailers:
             return _test(binder, op, argument, left.name, sign, right)
     raise binder.fault(
-        argument.span, "this compares no attribute", hint="an attribute stands alone: out >= 64"
+        argument.span, "this compares no attribute", hint="an attribute is written alone: out >= 64"
     )
 
 
@@ -340,7 +340,7 @@ def _test(
         raise binder.fault(
             argument.span,
             f"{op} has no attribute `{name}`",
-            why="it has " + (", ".join(of_operation(op)) or "none of its own"),
+            why="it has " + (", ".join(of_operation(op)) or "none"),
             did_you_mean=nearest(name, own),
         )
     value = _constant(binder, part)
@@ -359,7 +359,7 @@ def _of_variant(
             raise binder.fault(
                 written.span,
                 f"{op} {variant} has no attribute `{test.name}`",
-                why="it has " + (", ".join(of_operation(op, variant)) or "none of its own"),
+                why="it has " + (", ".join(of_operation(op, variant)) or "none"),
                 did_you_mean=nearest(test.name, own),
             )
 

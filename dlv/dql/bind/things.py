@@ -15,7 +15,7 @@ NODES, CONDITION = "nodes", "condition"  # of parts of a query, not of values
 # How a value of a kind is spoken of.
 WORDS = {
     NUMBER: "a number",
-    TEXT: "a text",
+    TEXT: "a string",
     BOOLEAN: "true or false",
     TIME: "a time",
     LIST: "a list",
@@ -97,13 +97,13 @@ Thing: TypeAlias = Whole | Scalar | Several | NodeSet | NodeAttribute | Selected
 
 # What to write in place of `{said}`, by what that is and what is wanted.
 INSTEAD: dict[tuple[type, str], str] = {
-    (Whole, ANY): "ask for something of it: {said}.name, {said}.id",
-    (NodeSet, ANY): "{said}.count is how many there are; attributes such as .out stand in where",
+    (Whole, ANY): "use one of its attributes: {said}.name, {said}.id",
+    (NodeSet, ANY): "{said}.count is how many there are; attributes such as .out belong in `where`",
     (NodeAttribute, ANY): "in where it is compared with a constant",
-    (Several, ANY): "in where, {said} = .. asks whether one of them is that",
+    (Several, ANY): "in `where`, {said} = .. tests whether one of them is equal",
     (Whole, TEXT): "{said}.name",
     (NodeSet, TEXT): "names of nodes: {said}.name",
-    (Whole, NODES): '{said}["conv*"] is a set of nodes; exists {said}[CONV] asks for any',
+    (Whole, NODES): '{said}["conv*"] is a set of nodes; to test for any: exists {said}[CONV]',
     (NodeSet, CONDITION): "exists {said}",
     (Selected, CONDITION): "{said} > 0.5",
     (Several, CONDITION): '{said} = ".."',

@@ -55,11 +55,11 @@ def value(binder: Binder, part: ast.Expression) -> Thing:
     if isinstance(part, (*_CONDITIONS, ast.Unary)):
         raise binder.fault(
             part.span,
-            f"{binder.short(part)} is a condition, and a value is wanted here",
-            hint="conditions stand in where and having",
+            f"{binder.short(part)} is a condition, and a value is required here",
+            hint="conditions belong in `where` and `having`",
         )
     raise binder.fault(
-        part.span, f"{binder.short(part)} is no value", hint="lists stand behind `in`"
+        part.span, f"{binder.short(part)} is not a value", hint="lists belong after `in`"
     )
 
 
@@ -108,7 +108,7 @@ def _call(binder: Binder, call: ast.Call) -> Scalar:
     known = [*AGGREGATES, "coalesce", "not", "exists"]
     raise binder.fault(
         ast.Span(call.span.start, call.span.start + len(call.name)),
-        f"there is no function {call.name}",
+        f"no function {call.name}",
         why=f"known are {', '.join([*AGGREGATES, 'coalesce'])}",
         did_you_mean=nearest(call.name, known),
     )
@@ -125,8 +125,8 @@ def _aggregate(binder: Binder, call: ast.Call, name: str) -> Scalar:
     if binder.scope.clause is not None:
         raise binder.fault(
             call.span,
-            f"{name} cannot stand in {binder.scope.clause}",
-            hint="what is asked of groups stands behind having"
+            f"{name} is not allowed in {binder.scope.clause}",
+            hint="conditions on groups belong in `having`"
             if "where" in binder.scope.clause
             else None,
         )
@@ -195,7 +195,7 @@ def _selected(binder: Binder, selected: Selected) -> tuple[Value, str]:
     if series and binder.known.has_layer(name):
         raise binder.fault(
             selector.span,
-            f'"{name}" is a metric, and nodes are called so, too',
+            f'"{name}" is both a metric and a node',
             hint=f'{whose.name}.metrics["{name}"] or {whose.name}.nodes["{name}"]',
         )
     if series:

@@ -157,7 +157,7 @@ def check_metrics(work: Evaluation, trials: Iterable[Planned]) -> None:
                 f"no trial would log `{name}`",
                 why=f"they log {', '.join(sorted(logged))}",
                 did_you_mean=nearest(name, logged),
-                hint="config.metrics says what is logged",
+                hint="config.metrics lists what is logged",
             )
 
 
@@ -202,7 +202,7 @@ class Evaluating:
         """All that can be known before anything starts, and every fault there is in it."""
         if not self.candidates:
             raise NotFound(
-                "there is no network to train",
+                "no network to train",
                 why=f"{self.work.source_text} gives no version with a network",
                 hint="dlv query 'select m where exists m[\"*\"]' shows those that have one",
             )
@@ -363,7 +363,7 @@ class Evaluating:
         if run not in known:
             return
         trials = ledger.run(run).trials
-        self.how.agree(f"{len(trials)} trials are dropped, with what was trained of them")
+        self.how.agree(f"{len(trials)} trials and their checkpoints will be discarded")
         for name in ledger.forget(run):
             shutil.rmtree(self.repository.trials_folder / name, ignore_errors=True)
 
@@ -472,8 +472,8 @@ class Evaluating:
         raise AllFailed(
             f"all {count} trials failed" if count > 1 else "the trial failed",
             why=f"trial #{first.ordinal} of {first.label}: {line}",
-            hint=f"dlv trials {view.id[:7]} {first.ordinal} shows all of it, and --retry-failed"
-            f" tries again; what it printed: {printed}",
+            hint=f"dlv trials {view.id[:7]} {first.ordinal} (its output: {printed});"
+            " to retry: --retry-failed",
         )
 
     def _warn(self, view: RunView) -> None:
@@ -486,7 +486,7 @@ class Evaluating:
             if each.data is not None and not each.data.verified
         ]
         for where in dict.fromkeys(odd):
-            self.warnings.append(f"{where} is unverified: nobody can tell whether it changed")
+            self.warnings.append(f"{where} cannot be verified, so changes are not noticed")
 
 
 @contextmanager

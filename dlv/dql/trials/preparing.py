@@ -386,8 +386,7 @@ def values_of(varied: Varied, rows: Iterable[Sequence[Any]]) -> list[Row]:
         made.append(tuple(values))
     if not made:
         raise UsageError(
-            f"there is no value to try for config.{said(varied.keys[0])}",
-            why=f"({domain.text}) gives none",
+            f"no value to try for config.{said(varied.keys[0])}", why=f"({domain.text}) gives none"
         )
     return made
 
@@ -559,16 +558,16 @@ class Preparing:
         config = variation.config
         if config.trainer != TRAINER and ("trainer",) not in own:
             raise UnsafeInput(
-                f"{file.where} names code of its own to train with: {config.trainer}",
+                f"{file.where} names code to run: {config.trainer}",
                 why="it came with a version, and code runs with all your rights",
-                hint="dlv query --trust, if you know what it does",
+                hint="if you trust it: dlv query --trust",
             )
         data = config.input_data
         if data is not None and data.startswith(CODE) and ("input_data",) not in own:
             raise UnsafeInput(
                 f"{file.where} names code that makes the data: {data}",
                 why="it came with a version, and code runs with all your rights",
-                hint="dlv query --trust, if you know what it does",
+                hint="if you trust it: dlv query --trust",
             )
 
     # What the workers find

@@ -162,7 +162,7 @@ def _at_the_end(text: str, refused: Refused, expected: list[str]) -> SyntaxFault
     word = refused.previous
     if (fault := _misspelt(text, word)) is not None:
         return fault
-    what = "the query stops too early" if word else "there is no query"
+    what = "the query stops too early" if word else "no query"
     end = word.start + word.length if word else len(text)
     hint = _MUTATE if "mutate" in refused.accepted else None
     message = f"{what}; expected {_or(expected)}"
@@ -196,7 +196,7 @@ _KINDS = (
     ),
     ("an operator", {"+", "-", "*", "/", "%"}, {"+", "-", "*", "/", "%"}),
 )
-_MUTATE = "slice and construct say with `mutate` what to do"
+_MUTATE = "slice and construct require `mutate`"
 
 
 def _word_at(text: str, start: int, length: int) -> str:
@@ -216,13 +216,13 @@ def _special(text: str, start: int, word: str, refused: Refused) -> tuple[str, i
     sign = text[start]
     if sign in _PASTED:
         said = unicodedata.name(sign, "a character").lower()
-        return f"unexpected {said}", 1, f"it was pasted from a text; type {_PASTED[sign]} instead"
+        return f"unexpected {said}", 1, f"it was pasted from text; type {_PASTED[sign]} instead"
     for wrong, right in (("=>", ">="), ("=<", "<=")):
         for at in (start, start - 1):
             if at >= 0 and text.startswith(wrong, at):
                 return f'unexpected "{word}"', max(len(word), 1), f"write {right}, not {wrong}"
     if re.match(r"\$\d", text[start:]):
-        return 'unexpected "$"', 2, 'captures such as $1 stand inside strings: "relu$1"'
+        return 'unexpected "$"', 2, 'captures such as $1 belong inside strings: "relu$1"'
     if sign == "," and "and" in refused.accepted:
         return 'unexpected ","', 1, "conditions and actions are joined by `and`"
     if sign == "&" or text.startswith("||", start):
@@ -232,7 +232,7 @@ def _special(text: str, start: int, word: str, refused: Refused) -> tuple[str, i
         return (
             f'unexpected "{word}"; expected {_or(_expected(refused.accepted))}',
             len(word),
-            "clauses stand in this order: " + " ".join(_ORDER),
+            "the order of clauses is: " + " ".join(_ORDER),
         )
     if "mutate" in refused.accepted and sign == ";":
         return 'unexpected ";"', 1, _MUTATE

@@ -18,7 +18,7 @@ def parameters(given: Iterable[str]) -> dict[str, Any]:
         if not equals or not name.isidentifier() or not _sound(value):
             raise UsageError(
                 f"`{each}` gives no parameter a value",
-                why="-P takes NAME=VALUE: JSON, or else a text",
+                why="-P requires NAME=VALUE, where VALUE is JSON or a string",
                 hint="dlv query 'select m where m.lr < $most' -P most=0.1",
             )
         try:

@@ -107,7 +107,7 @@ def tree(tables: Tables, text: str) -> Part:
             states.append(actions[states[-1]][rule.origin])
             if kind == END and states[-1] == end:
                 return parts[-1]
-    raise AssertionError("the end comes last")
+    raise AssertionError("put the end last")
 
 
 def _reduced(rule: Rule, parts: list[Part]) -> Part:

@@ -475,7 +475,7 @@ def _rule_row(rule: Any) -> tuple[Any, ...]:
     """As `Rule` has it: what it makes, and which of its symbols are parts of that."""
     symbols: Sequence[Any] = rule.expansion
     options: Any = rule.options
-    assert symbols, "there is no part without a place"
+    assert symbols, "no part without a place"
     absent = "".join("x" if empty else " " for empty in options.empty_indices)
     gaps = list(map(len, absent.split(" "))) if absent else [0] * (len(symbols) + 1)
     stay, before = [], 0
@@ -485,6 +485,6 @@ def _rule_row(rule: Any) -> tuple[Any, ...]:
             stay.append((place, not symbol.is_term and symbol.name.startswith("_"), before))
             before = 0
     single = bool(options.expand1 and not rule.alias)
-    assert not single or len(stay) > 1 or not symbols[stay[0][0]].is_term, "a word is no part"
+    assert not single or len(stay) > 1 or not symbols[stay[0][0]].is_term, "a word is not a part"
     name = rule.alias or rule.origin.name
     return name, rule.origin.name, len(symbols), stay, before + gaps[-1], single

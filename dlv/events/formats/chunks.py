@@ -134,7 +134,7 @@ def unpack(data: bytes) -> Scalars:
         if kind > _SAME or at + values.nbytes != len(data):
             raise ValueError("its length is another")
     except (ValueError, struct.error) as error:
-        raise Damaged("a chunk of points is damaged", why=str(error)) from error
+        raise Damaged("a chunk of points is corrupt", why=str(error)) from error
     wide = values.astype(np.float64)
     if kind == _SAME:
         wide = np.repeat(wide, n)

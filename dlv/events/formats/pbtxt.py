@@ -261,7 +261,7 @@ def _again(number: int, kind: int, value: Any) -> bytes:
 
 
 def _damaged(why: str) -> Damaged:
-    return Damaged("a stored graph is damaged", why=why, hint="dlv fsck")
+    return Damaged("a stored graph is corrupt", why=why, hint="dlv fsck")
 
 
 def _lines(message: str, data: bytes, indent: str) -> Iterator[str]:

@@ -92,7 +92,7 @@ def decode_head(data: bytes) -> Head:
     try:
         content = base64.b64decode(value["plugin_content"], validate=True)
     except (binascii.Error, ValueError, TypeError) as error:
-        raise damaged("what its plugin says is not base64") from error
+        raise damaged("its plugin data is not base64") from error
     head = Head(
         *(value["run"], value["tag"], value["plugin"], value["data_class"], content),
         *(value["display_name"], value["description"]),
@@ -136,14 +136,14 @@ def _list(value: Any, key: str) -> Iterable[Any]:
 
 def _newer(value: dict[str, Any], thing: str) -> NewerFormat:
     return NewerFormat(
-        f"a metric series has {thing}, which this dlv does not know",
+        f"a metric series has {thing}, which this dlv version does not support",
         why=f"it was written by {value.get('writer')}",
         hint="pip install --upgrade dlv",
     )
 
 
 def damaged(why: str) -> Damaged:
-    return Damaged("a metric series is damaged", why=why, hint="dlv fsck")
+    return Damaged("a metric series is corrupt", why=why, hint="dlv fsck")
 
 
 # Scalars
@@ -210,7 +210,7 @@ def decode_scalars(
     found = decode_head(head)
     if found.data_class != SCALARS:
         raise UsageError(
-            f"the series `{found.tag}` holds no numbers, one for each step",
+            f"the series `{found.tag}` has no numbers, one for each step",
             why=f"it was logged for TensorBoard's {found.plugin}",
         )
     steps, walls, values = array("q"), array("d"), array("d")
@@ -387,7 +387,7 @@ def _read_table(data: bytes, count: int) -> tuple[list[Any], int]:
         raise damaged("a block is too short")
     table = loads(data[_LENGTH.size : end], "series")
     if not isinstance(table, list) or len(table) != count:
-        raise damaged(f"a block should hold {count} points")
+        raise damaged(f"a block should have {count} points")
     return table, end
 
 
@@ -395,7 +395,7 @@ def _wall(value: Any) -> float:
     try:
         return float_of(value)
     except (KeyError, TypeError, ValueError) as error:
-        raise damaged("a time is no number") from error
+        raise damaged("a time is not a number") from error
 
 
 def _is_int(value: Any) -> bool:

@@ -65,7 +65,7 @@ def text(data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Malformed("a text is not UTF-8") from error
+        raise Malformed("a string is not UTF-8") from error
 
 
 def fields(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Field]:

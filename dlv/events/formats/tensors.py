@@ -155,7 +155,7 @@ def tensor(
     known = parsed.dtype - _REFERENCES if parsed.dtype > _REFERENCES else parsed.dtype
     kind = _KINDS.get(known)
     if kind is None:
-        raise Unusable(f"its dtype, number {parsed.dtype}, is not known")
+        raise Unusable(f"its dtype, number {parsed.dtype}, is unknown")
     sizes = tuple(shape if shape is not None else parsed.shape)
     if len(sizes) > MOST_AXES:
         raise Unusable(f"it has {len(sizes)} axes, the limit is {MOST_AXES}")
@@ -195,7 +195,7 @@ def _misfit(count: int, sizes: Sequence[int]) -> Unusable:
 
 def _affordable(count: int, size: int, room: int) -> None:
     if count * size > room:
-        raise Unusable(f"one element stands for {count}, more than {MOST_REPEATED >> 20} MiB")
+        raise Unusable(f"one element represents {count}, more than {MOST_REPEATED >> 20} MiB")
 
 
 def _elements(data: bytes, found: list[tuple[int, int, int]], kind: _Kind) -> NDArray[Any]:

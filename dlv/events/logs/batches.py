@@ -495,7 +495,7 @@ class Reading:
             with open(_regular(self.path), "rb", buffering=0) as file:
                 yield from self._windows(file)
         except FileNotFoundError as error:
-            raise NotFound(f"there is no file {self.path}") from error
+            raise NotFound(f"no such file: {self.path}") from error
         except OSError as error:
             raise StorageError(f"cannot read {self.path}", why=error.strerror) from error
 

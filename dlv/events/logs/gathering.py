@@ -125,7 +125,7 @@ class Gathering:
         self._faults.append(Fault(tag, message, warning))
 
     def malformed(self, error: Malformed, byte: int) -> None:
-        message = f"records that are no events are left out, the first at byte {byte}: {error}"
+        message = f"records that are not events are skipped, the first at byte {byte}: {error}"
         self.fault(None, message, "event")
 
     def add(self, event: Event, values: Sequence[Value] = ()) -> None:
@@ -200,9 +200,7 @@ class Gathering:
                 self._count(tensor, value)
                 self._place(series, event, tensor, legacy)
         except (Unusable, Malformed) as error:
-            self.fault(
-                tag, f"values are left out, the first at step {event.step}: {error}", "value"
-            )
+            self.fault(tag, f"values are skipped, the first at step {event.step}: {error}", "value")
 
     def _count(self, tensor: Tensor, value: Value) -> None:
         size = len(tensor.data) + sum(map(len, tensor.strings)) + 8 * len(tensor.strings)
@@ -213,7 +211,7 @@ class Gathering:
     def _admitted(self, tag: str) -> bool:
         size = len(tag.encode())
         if size > MOST_TAG:
-            self.fault(None, f"a tag of {size} bytes is left out: `{tag[:40]}…`", "tag")
+            self.fault(None, f"a tag of {size} bytes is skipped: `{tag[:40]}…`", "tag")
         return size <= MOST_TAG
 
     def _meet(self, tag: str, value: Value) -> Series:
@@ -231,12 +229,7 @@ class Gathering:
             data_class = UNKNOWN
         if data_class == UNKNOWN:
             named = f"the plugin `{metadata.plugin}`" if metadata.plugin else "no plugin"
-            self.fault(
-                metadata.tag,
-                f"it is kept but not listed: {named} says what it is",
-                "class",
-                warning=True,
-            )
+            self.fault(metadata.tag, f"it is stored, but listed as {named}", "class", warning=True)
         self._metadata.append(
             Metadata(
                 *(metadata.tag, metadata.plugin, data_class),
@@ -256,9 +249,7 @@ class Gathering:
         try:
             self._place(series, event, Tensor(STRING, (1,), strings=(content,)), b"")
         except Unusable as error:
-            self.fault(
-                tag, f"values are left out, the first at step {event.step}: {error}", "value"
-            )
+            self.fault(tag, f"values are skipped, the first at step {event.step}: {error}", "value")
 
     def _place(self, series: Series, event: Event, tensor: Tensor, legacy: bytes) -> None:
         tag = series.tag

@@ -33,7 +33,7 @@ def live_points(
     elif policy == "keep":
         return None
     else:
-        raise ValueError(f"{policy!r} is no policy of restarts")
+        raise ValueError(f"{policy!r} is not a policy of restarts")
     return ~hidden if hidden.any() else None
 
 

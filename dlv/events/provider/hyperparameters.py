@@ -48,7 +48,7 @@ class Filter:
 
     def __post_init__(self) -> None:
         if sum(each is not None for each in (self.pattern, self.interval, self.among)) != 1:
-            raise InvalidArgument(f"the filter of `{self.name}` must say one thing")
+            raise InvalidArgument(f"the filter of `{self.name}` must have one value")
         if self.pattern is not None:
             try:
                 if len(self.pattern) > LONGEST:

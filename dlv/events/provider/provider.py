@@ -326,7 +326,7 @@ def _check(indices: Indices) -> None:
     whole = isinstance(indices, tuple) and [type(each) for each in indices] == [int, int]
     if not (whole and 0 <= indices[0] <= indices[1]):
         raise InvalidArgument(
-            f"{indices!r} is no range of blobs",
+            f"{indices!r} is not a range of blobs",
             why='(first, last) from 0 on, both included, or "last"',
         )
 

@@ -60,7 +60,7 @@ def _ends(steps: object) -> Steps:
         if all(each is None or type(each) is int for each in steps):
             return first, last
     raise InvalidArgument(
-        f"{steps!r} is no range of steps", why="(first, last), either of them None or whole"
+        f"{steps!r} is not a range of steps", why="(first, last), either of them None or whole"
     )
 
 

@@ -331,7 +331,7 @@ class Asked:
     def text(self, name: str, default: str | None = None) -> str:
         found = self._given.get(name, default)
         if found is None:
-            raise UsageError(f"`{name}` is missing", why="the address must say it, after `?`")
+            raise UsageError(f"`{name}` is missing", why="give it in the address, after `?`")
         return found
 
     def number(self, name: str, least: int, default: int | None = None) -> int:
@@ -365,7 +365,7 @@ class LegacyApi:
         route = ROUTES.get(path.removeprefix("/data"))
         if route is None:
             raise NotFound(
-                f"no page `{path[:100]}`", hint=f"there are {', '.join(ROUTES)} under /data"
+                f"no page `{path[:100]}`", hint=f"known: {', '.join(ROUTES)} under /data"
             )
         if environ.get("REQUEST_METHOD") == "POST":
             answer = Answer(b"not allowed\n", status=405, headers={"Allow": "GET, HEAD"})

@@ -205,11 +205,11 @@ def _unbound(host: str, port: int, error: OSError) -> DlvError:
     if error.errno in (errno.EACCES, errno.EPERM):
         return Conflict(
             f"port {port} may not be used",
-            why=f"the system says: {reason}",
+            why=f"{reason}",
             hint="ports below 1024 are reserved; --port 6006",
         )
     return UsageError(
         f"cannot listen on `{host}`",
-        why=f"the system says: {reason}",
+        why=f"{reason}",
         hint="--host takes an address of this machine; without it, 127.0.0.1",
     )

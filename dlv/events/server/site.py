@@ -118,9 +118,7 @@ class _Understanding:
         except _CONFUSION as error:
             path = environ.get("PATH_INFO", "")
             self._log(f"{path}: {type(error).__name__}: {error}")
-            told = UsageError(
-                "TensorBoard can make nothing of this request", why=type(error).__name__
-            )
+            told = UsageError("TensorBoard cannot handle this request", why=type(error).__name__)
         return refusal(told).send(environ, start)
 
 

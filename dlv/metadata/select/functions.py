@@ -125,7 +125,7 @@ AGGREGATES: dict[str, Callable[[], Any]] = {
 def pieces_of_like(pattern: str, escape: str | None) -> list[Piece]:
     """% any run, _ one character, and what stands between."""
     if escape is not None and len(escape) != 1:
-        raise UsageError(f"{escape!r} cannot escape", why="behind `escape` stands one character")
+        raise UsageError(f"{escape!r} cannot escape", why="`escape` requires one character")
     found: list[Piece] = []
     signs = iter(pattern)
     for sign in signs:

@@ -21,7 +21,7 @@ from dlv.network.ops.op import op_of
 from dlv.network.sizes import Shape
 
 # A mark says how far away: so many layers that made something new, and in these so many steps.
-TENSOR, NODE, KIND = "tensor ", "node ", "kind "
+TENSOR, NODE, KIND = "tensor ", "layer ", "kind "
 OUTSIDE = f"{TENSOR}>"  # what is handed in
 LAYER = 1 << 20
 _MOST = 64  # marks of one stretch, the nearest ones

@@ -71,7 +71,7 @@ class Editor:
         warning = None
         if len(taken) > 1:
             warning = f"{made[-1]} is now read instead of {name} by {_listed(taken)}"
-        wiring.told("insert", made[0], f"{self._texts(made)} behind {name}", warning)
+        wiring.told("insert", made[0], f"{self._texts(made)} after {name}", warning)
         return made
 
     def insert_before(
@@ -86,14 +86,14 @@ class Editor:
             direct = [p for p in ports if p[0] == wanted]
             ports = direct or [p for p in ports if self._from(p) == wanted]
             if not ports:
-                raise UsageError(f"`{target.name}` reads nothing from `{source}`")
+                raise UsageError(f"`{target.name}` does not read `{source}`")
         if not ports:
-            raise UsageError(f"`{target.name}` reads no data", hint="insert behind another node")
+            raise UsageError(f"`{target.name}` reads no data", hint="insert after another layer")
         if len(ports) > 1:
             raise UsageError(
                 f"`{target.name}` has several inputs",
                 why="it reads " + _listed([name for name, _ in ports]),
-                hint="say which one is meant: from=NAME",
+                hint="give from=NAME",
             )
         made = self._chain(templates, (ports[0],), ports[0][0])
         wiring.rewire(target.name, ports[0], (made[-1], 0))
@@ -126,7 +126,7 @@ class Editor:
             raise UsageError(
                 f"`{old.name}` has several inputs and cannot be deleted",
                 why="it joins " + _listed([name for name, _ in sources]),
-                hint="delete one of these edges instead, or replace the node",
+                hint="delete one of these edges instead, or replace the layer",
             )
         if outlets and not sources:
             raise UsageError(
@@ -158,7 +158,7 @@ class Editor:
             raise UsageError(f"no edge leads from `{source}` to `{target.name}`")
         if len(places) == len(target.inputs):
             raise UsageError(
-                f"this is the only input of `{target.name}`", hint="delete the node instead"
+                f"this is the only input of `{target.name}`", hint="delete the layer instead"
             )
         shorter = target
         for place in reversed(places):
@@ -175,7 +175,7 @@ class Editor:
         if op_of(target).commutes and not enough(shorter):
             wiring.reroute((target.name, 0), shorter.inputs[0])
             wiring.drop(target.name, "it was deleted before")
-            wiring.told("delete", target.name, f"{target.op} of one thing only")
+            wiring.told("delete", target.name, f"{target.op} of one input")
 
     def set_attributes(self, node: str, /, **attrs: Any) -> list[str]:
         """Give attributes, or `variant`, other values; nodes that share a tensor follow."""
@@ -215,11 +215,11 @@ class Editor:
         if name == old.name:
             return
         if not name or wiring.taken(name):
-            raise Conflict(f"the name `{name}` is taken", hint="choose another one")
+            raise Conflict(f"model `{name}` already exists", hint="choose another name")
         wiring.add(altered(old, name=name), old.name)
         for port in {port for _, port in self._ports(old)}:
             wiring.reroute((old.name, port), (name, port))
-        wiring.drop(old.name, f"it is called {name} now")
+        wiring.drop(old.name, f"its name is now {name}")
         wiring.touch(name, wiring.touched.get(old.name, ()))
         wiring.renamed[name] = wiring.renamed.get(old.name, old.name)
         wiring.told("rename", old.name, name)
@@ -257,14 +257,14 @@ class Editor:
             raise UsageError(
                 f"`{name}` gives a number, no tensor",
                 why=f"{operation_text(node)} is arithmetic",
-                hint="insert behind a layer",
+                hint="insert after a layer",
             )
         if port is None:
             if len(outlets) > 1 and node is not None and (node.plumbing or op_of(node).raw):
                 raise UsageError(
                     f"`{name}` has several outputs",
                     why="used are " + ", ".join(map(str, outlets)),
-                    hint="say which one is meant: port=N",
+                    hint="give port=N",
                 )
             port = next(iter(outlets)) if len(outlets) == 1 else 0
         places = outlets.get(port) or [(name, port)]
@@ -292,7 +292,7 @@ class Editor:
             raise UsageError(
                 f"`{name}` reaches `{target}` in several ways",
                 why="through " + _listed([reader for each in found.values() for reader in each]),
-                hint="insert behind or before one of these",
+                hint="insert after or before one of these",
             )
         return next(iter(found.items()))
 

@@ -33,7 +33,8 @@ def resize(wiring: Wiring, node: Node, changes: Mapping[str, Any]) -> Node:
     for name in _STORAGE:
         if name in changes and changes[name] != node.attrs.get(name):
             raise UsageError(
-                f"`{name}` of `{node.name}` cannot be set", why="it says how the weights are stored"
+                f"`{name}` of `{node.name}` cannot be set",
+                why="it determines how the weights are stored",
             )
     attrs: dict[str, Any] = {**node.attrs, **changes}
     if node.attrs.get("size") is None and changes.get("size") is not None:
@@ -222,8 +223,8 @@ def _unknown(wiring: Wiring, node: Node) -> Node:
     if node.out_shape is not None:
         name = operation_text(node)
         wiring.told(
-            *("follow", node.name, "reads another shape, its output's is not known any more"),
-            f"`{node.name}` ({name}) reads another shape now: what lies behind it is not resized,"
+            *("follow", node.name, "reads another shape, its output's is no longer known"),
+            f"`{node.name}` ({name}) reads another shape now: what is after it is not resized,"
             " nor checked",
         )
     return replace(node, out_shape=None)
@@ -237,9 +238,9 @@ def _prune(wiring: Wiring) -> None:
     for name in list(wiring.order):
         if name not in alive and wiring.renamed.get(name, name) in before:
             node = wiring.nodes[name]
-            wiring.drop(name, "nothing needed it any more")
+            wiring.drop(name, "it was unused")
             if not node.plumbing:
-                wiring.told("prune", name, "no output needs it any more")
+                wiring.told("prune", name, "no output needs it")
 
 
 def _alive(nodes: Mapping[str, Node], ends: Sequence[str]) -> set[str]:
@@ -267,7 +268,7 @@ def _followed(
     if not attrs:
         return node
     text = ", ".join(f"{key} {_text(node.attrs[key])} -> {_text(attrs[key])}" for key in attrs)
-    wiring.told("follow", node.name, f"{text}, as what it reads")
+    wiring.told("follow", node.name, f"{text}, like its input")
     return replace(node, attrs={**node.attrs, **attrs}, source=None)
 
 
@@ -286,13 +287,13 @@ def check_sound(source: Network, network: Network) -> None:
     more = [str(fault) for fault in (fresh or faults)[1:4]]
     where = f"at `{first.node}`" if first.node else "as a whole"
     raise UsageError(
-        f"the network would not be sound {where}: {_said(first)}"
+        f"the network would be invalid {where}: {_said(first)}"
         if fresh
-        else f"the network is not sound as it is, {where}: {_said(first)}",
+        else f"the network is already invalid {where}: {_said(first)}",
         why="; ".join(more) or None,
     )
 
 
 def _said(problem: Problem) -> str:
-    detail = f" ({problem.seen}, wanted {problem.wanted})" if problem.seen else ""
+    detail = f" ({problem.seen}, expected {problem.wanted})" if problem.seen else ""
     return problem.message + detail

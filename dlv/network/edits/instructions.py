@@ -94,7 +94,8 @@ class _Names:
         start, dots, end = text.partition(BETWEEN)
         if not dots or not start.strip() or not end.strip():
             raise UsageError(
-                f"`{text}` is no slice", hint="write START..END, several nodes with commas: a,b..c"
+                f"`{text}` is not a slice",
+                hint="write START..END, several layers with commas: a,b..c",
             )
         starts, ends = ([self.known(each) for each in side.split(",")] for side in (start, end))
         return starts, ends
@@ -138,7 +139,7 @@ def _settings(names: _Names, texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         node, dot, attribute = left.rpartition(".")
         if not dot or not node or not attribute:
             raise UsageError(
-                f"--set {text!r} names no attribute of a node", hint="write --set conv1.out=64"
+                f"--set {text!r} names no attribute of a layer", hint="write --set conv1.out=64"
             )
         name = names.name(node)
         if name not in names.source:
@@ -163,4 +164,4 @@ def _value(text: str) -> Any:
     except ValueError:
         return text
     except RecursionError as error:
-        raise UsageError(f"{text[:40]!r} is no value") from error
+        raise UsageError(f"{text[:40]!r} is not a value") from error

@@ -254,7 +254,7 @@ def plan(
                 *(item.fan_in, item.runs, item.reason, kept, item.further),
             )
     dropped = [
-        Reuse(name, DROPPED, dtype, shape, None, reason="no node uses it any more")
+        Reuse(name, DROPPED, dtype, shape, None, reason="no layer uses it")
         for name, (dtype, shape) in tensors.items()
         if name not in found
     ]
@@ -331,9 +331,8 @@ def _one(
     if shape is None:
         node, slot = after.users[name][0]
         raise UsageError(
-            f"the shape of the new tensor `{name}` is not known",
-            why=f"it is the {slot} of `{node.name}`, which stands behind an operation that dlv"
-            " does not know",
+            f"the shape of the new tensor `{name}` is unknown",
+            why=f"it is the {slot} of `{node.name}`, which follows an unsupported operation",
         )
     dtype = dtype or (common if held is None else held[0])
     fill, fan_in = _filling(after, name, shape)
@@ -399,7 +398,7 @@ def _why(old: Sequence[Part], new: Sequence[Part]) -> str:
         if a.key == b.key and a.length != b.length and a.fixed:
             what = "the map's size" if a.key.removeprefix("i.")[:1] == "s" else "a size"
             return f"{what} was {text([p.length for p in old if p.key[-2:-1] == a.key[-2:-1]])}"
-    return "what it reads is laid out in another way"
+    return "its input has another layout"
 
 
 def _filling(side: Side, name: str, shape: Sequence[int]) -> tuple[str, int]:

@@ -35,7 +35,7 @@ def slice(  # noqa: A001  (the name that the query language and the design use)
     being computed by nodes that are kept for it.
     """
     if support not in SUPPORT:
-        raise UsageError(f"support is {support!r}", why="it is `keep` or `inputs`")
+        raise UsageError(f"support is {support!r}", why="use `keep` or `inputs`")
     refuse_writes(network)
     wiring = Wiring(network, tensors)
     first = _names(wiring, starts, "start", inputs=True)
@@ -165,8 +165,8 @@ class _Cut:
         shape = self._shape(port)
         if shape is None:
             raise UsageError(
-                f"the slice would need `{port[0]}` as an input, and its shape is not known",
-                hint="begin the slice at another node",
+                f"the slice would need `{port[0]}` as an input, and its shape is unknown",
+                hint="begin the slice at another layer",
             )
         used = names | self.given | {item.name for item in self.inputs.values()}
         return Input(FreeNames(used, first=2).take(port[0]), shape, self._dtype(port))
@@ -177,7 +177,7 @@ class _Cut:
         if node is not None and op_of(node).gives_number(node):
             raise UsageError(
                 f"the slice would need `{port[0]}` as an input, which is a number, no tensor",
-                hint="begin the slice at another node",
+                hint="begin the slice at another layer",
             )
         for reader in self.wiring.readers(port):
             if reader.picks and reader.name in self.path:
@@ -220,12 +220,12 @@ def _told(
     path: set[str],
     cut: _Cut,
 ) -> Iterable[Edit]:
-    count = f"{len(sliced.nodes)} of {len(network.nodes)} nodes"
+    count = f"{len(sliced.nodes)} of {len(network.nodes)} layers"
     yield Edit("slice", starts[0], f"{', '.join(starts)} to {', '.join(ends)}: {count}")
     for item in cut.inputs.values():
         yield Edit("slice", item.name, f"is an input now, {text(item.shape)} {item.dtype}")
     beside = [node.name for node in sliced.nodes if node.name not in path and not node.plumbing]
     if beside:
         names = ", ".join(beside[:5]) + (", …" if len(beside) > 5 else "")
-        what = f"{len(beside)} further nodes are kept, which the ends need: {names}"
+        what = f"{len(beside)} more layers are kept because the ends need them: {names}"
         yield Edit("slice", beside[0], what)

@@ -56,12 +56,12 @@ class Wiring:
         if name in self.nodes:
             return self.nodes[name]
         if name in self.gone:
-            raise UsageError(f"`{text}` cannot be changed any more", why=self.gone[name])
+            raise UsageError(f"`{text}` can no longer be changed", why=self.gone[name])
         if name in self.input_names():
-            raise UsageError(f"`{text}` is an input of the network, not a node")
+            raise UsageError(f"`{text}` is an input of the network, not a layer")
         raise NotFound(
-            f"no node is called `{text}`",
-            why="neither by name nor by alias",
+            f"no layer `{text}`",
+            why="not a name or alias",
             did_you_mean=nearest(text, {**self.nodes, **self.aliases}),
         )
 
@@ -154,7 +154,7 @@ class Wiring:
     def add(self, node: Node, behind: str | None) -> None:
         """A new node, stored right behind another one."""
         if self.taken(node.name):
-            raise Conflict(f"the name `{node.name}` is taken", hint="give the node another one")
+            raise Conflict(f"the name `{node.name}` is taken", hint="give the layer another name")
         self.nodes[node.name] = node
         place = self.order.index(behind) + 1 if behind in self.nodes and behind else 0
         self.order.insert(place, node.name)

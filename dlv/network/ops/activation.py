@@ -323,7 +323,7 @@ class Softmax(Elementwise):
         x, log = ball.centre, node.attrs["log"]
         axis = axis_of(node.attrs["axis"], x.ndim, "axis")
         if not axis:
-            raise NoRule(node, "it goes over the axis of the batch")
+            raise NoRule(node, "it uses the batch axis")
         import dlv.network.bounds.grains as grains
 
         n = max(x.shape[axis], 1)

@@ -65,7 +65,7 @@ class Concat(Op):
                 for at, (a, b) in enumerate(zip(shape, result, strict=True))
             ):
                 raise ShapeError(
-                    f"shapes differ beside axis {place}",
+                    f"shapes differ outside axis {place}",
                     seen=" and ".join(text(item) for item in known),
                     wanted=f"equal lengths but on axis {place}",
                 )
@@ -135,7 +135,7 @@ class Combine(Op):
     def faults(self, node: Node) -> list[str]:
         attrs, stored = node.attrs, "value" in node.params
         if stored and attrs["const"] is not None:
-            return ["const and a tensor in the slot value exclude each other"]
+            return ["const and a tensor in the slot value cannot be combined"]
         if stored != (attrs["shape"] is not None):
             return ["shape is that of the tensor in the slot value: one needs the other"]
         return []

@@ -85,7 +85,7 @@ class Full(Op):
         norms, given = linear.norms_of(node, run), linear.batch_of(node, run.inputs[0])
         x, bias = given.centre, run.params.get("bias")
         if x.ndim < 2:
-            raise NoRule(node, "its input has no axis behind the batch")
+            raise NoRule(node, "its input has no axis after the batch")
         import numpy as np
 
         from dlv.network.bounds import ball as balls

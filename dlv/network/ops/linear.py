@@ -55,7 +55,7 @@ def norms_of(node: Node, run: balls.BallRun) -> balls.Norms:
 def batch_of(node: Node, ball: balls.Ball) -> balls.Ball:
     """An input that has a radius for each row; NoRule for a constant."""
     if len(ball.radius) != len(ball.centre):
-        raise NoRule(node, "its input is no batch")
+        raise NoRule(node, "its input is not a batch")
     return ball
 
 

@@ -66,11 +66,13 @@ def lengths(
     elif numbers and len(numbers) == len(unknown):
         source = dict(zip(unknown, numbers, strict=True))
     elif numbers:
-        raise NotRunnable(node, f"{len(numbers)} lengths come in, {len(places)} are open in {size}")
+        raise NotRunnable(
+            node, f"{len(numbers)} lengths are given, {len(places)} are unknown in {size}"
+        )
     elif len(unknown) == 1 and -1 not in size and node.attrs["kind"] in ("view", "reshape"):
         source = {unknown[0]: -1}
     elif unknown:
-        raise NotRunnable(node, f"its size {list(size)} leaves open what nothing tells")
+        raise NotRunnable(node, f"its size {list(size)} has unknown lengths")
     result = []
     for place, dim in enumerate(size):
         found = source[place] if place in source else sizes.get(dim, dim)
@@ -218,7 +220,7 @@ def _recorded(node: Node, names: Sequence[str], numbers: Numbers) -> dict[str, A
     if used != len(numbers):
         raise NotRunnable(
             node,
-            "what comes in beside the data has no place in its attributes",
+            "inputs other than the data do not fit its attributes",
             hint="dlv eval --engine torch",
         )
     return result
@@ -263,7 +265,7 @@ def filled_array(node: Node, numbers: Numbers, sizes: Mapping[str, int]) -> Arra
     if found is None:
         raise NotRunnable(
             node,
-            f"{attrs['operator']!r} of {len(numbers)} numbers is not known",
+            f"{attrs['operator']!r} of {len(numbers)} numbers is unknown",
             hint="dlv eval --engine torch",
         )
     return np.asarray(found)
@@ -284,7 +286,7 @@ def _power(base: Any, exponent: Any) -> Any:
     """Of sizes: what cannot be one is not worked out."""
     whole = isinstance(base, int) and isinstance(exponent, int)
     if whole and base.bit_length() * max(exponent, 0) > 4 * _MOST_BITS:
-        raise UsageError(f"{base} ** {exponent} is no size")
+        raise UsageError(f"{base} ** {exponent} is not a size")
     return base**exponent
 
 

@@ -54,7 +54,7 @@ class Norm(Elementwise):
 
     def faults(self, node: Node) -> list[str]:
         if ("running_mean" in node.params) != ("running_var" in node.params):
-            return ["running_mean and running_var go together"]
+            return ["running_mean and running_var require each other"]
         return []
 
     def shape(self, node: Node, inputs: Shapes) -> tuple[Shape | None, ...]:
@@ -240,7 +240,7 @@ def _ungrouped_grids(node: Node, grid: Array, shape: tuple[int, ...], axis: int)
 
 def _affine_bounds(node: Node, ball: Ball, axis: int, run: BallRun) -> Ball:
     if run.reference.tiny:
-        raise NoRule(node, "batch normalisation may be folded or not, and rounds differently")
+        raise NoRule(node, "batch normalization may be folded or not, and rounds differently")
     import numpy as np
 
     import dlv.network.bounds.grains as grains

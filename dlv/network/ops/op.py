@@ -102,7 +102,7 @@ class NotRunnable(UsageError):
     """A node that dlv's own engine cannot run."""
 
     def __init__(self, node: Node, why: str, *, hint: str | None = None) -> None:
-        super().__init__(f"node {title(node)} cannot be run", why=why, hint=hint)
+        super().__init__(f"layer {title(node)} cannot be run", why=why, hint=hint)
         self.node = node
 
 

@@ -39,7 +39,7 @@ class Loss(Op):
         raise NotRunnable(
             node,
             "a loss is part of training, not of what a model answers",
-            hint="name another node, or an output before the loss",
+            hint="name another layer, or an output before the loss",
         )
 
 

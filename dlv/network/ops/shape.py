@@ -220,7 +220,7 @@ def _flatten(shape: Shape, attrs: Attrs) -> Shape:
     start, end = (axis_of(attrs[name], len(shape), name) for name in ("start", "end"))
     if start > end:
         raise ShapeError(
-            "flatten starts behind its end", seen=f"{start} and {end}", wanted="start <= end"
+            "flatten starts after its end", seen=f"{start} and {end}", wanted="start <= end"
         )
     return (*shape[:start], dim_of(product(shape[start : end + 1])), *shape[end + 1 :])
 

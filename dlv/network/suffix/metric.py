@@ -49,7 +49,7 @@ def suffix_of(
     except np.linalg.LinAlgError:
         found = None
     if found is None or tuning is None or not _finite(found):
-        raise NoRule(made.last.node, "numbers behind it are too large or too small")
+        raise NoRule(made.last.node, "numbers after it are too large or too small")
     return found, tuning
 
 
@@ -125,7 +125,7 @@ def faults(
         made = plan(program, shapes)
         check(made, source)
     except NoRule as error:
-        yield f"there is no suffix metric: {error}"
+        yield f"no suffix metric: {error}"
         return
     if {key: len(value) for key, value in suffix.p.items()} != dict(made.sizes) or set(
         suffix.theta

@@ -123,7 +123,7 @@ def shapes_of(program: Program, given: Mapping[str, Sequence[int]]) -> dict[Port
         made = op_of(step.node).shape(step.node, [shapes.get(port) for port in step.inputs])
         for port, shape in enumerate(made):
             if shape is None or not all(isinstance(length, int) for length in shape):
-                raise NoRule(step.node, "the shape of its result is not known")
+                raise NoRule(step.node, "the shape of its result is unknown")
             shapes[step.result, port] = tuple(int(length) for length in shape if length is not None)
     return shapes
 
@@ -253,7 +253,7 @@ class _Planner:
         node, source = step.node, step.inputs[0]
         width = self.live[port].width
         if len(self.live) > 1:
-            raise NoRule(node, "another tensor passes beside it")
+            raise NoRule(node, "another tensor passes next to it")
         if node.variant == "MEAN":
             axis = channel_axis(self.program, source)
             rank = len(self.shapes[source])

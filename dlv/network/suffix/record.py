@@ -170,7 +170,7 @@ def _suffix(value: Mapping[str, Any]) -> Suffix:
         raise ValueError("its table of pairs has another size")
     pairs[np.triu_indices(count, 1)] = upper
     if not 0 < len(value["nodes"]) <= _MOST_NODES:
-        raise ValueError("an impossible number of nodes")
+        raise ValueError("an impossible number of layers")
     for theta in value["theta"].values():
         if not _whole(theta, 1, 1 << 20):
             raise ValueError("a theta that is none")
@@ -292,7 +292,7 @@ def misfits(
         known[step.result] = sizes
         told = rows.get(step.node.name, sizes.rows)
         if told != sizes.rows:
-            yield f"`{step.node.name}` has {sizes.rows} rows, norms are told of {told}"
+            yield f"`{step.node.name}` has {sizes.rows} rows, but norms for {told}"
     if suffix is None:
         return
     results = {step.result for step in program.steps}
@@ -301,7 +301,7 @@ def misfits(
         yield f"its table of pairs is of {len(suffix.pairs)} classes, there are {last.rows}"
     for result, node in suffix.nodes.items():
         if result not in results:
-            yield f"the network has no node `{result}`"
+            yield f"the network has no layer `{result}`"
         elif node.a is not None:
             yield from _misfits_of(result, node, known.get(result))
 
@@ -312,7 +312,7 @@ def _misfits_of(result: str, node: SuffixNode, sizes: Sizes | None) -> Iterator[
         return
     channels = len(node.scale)
     if channels != sizes.channels:
-        yield f"`{result}` takes in {sizes.channels} channels, numbers are told of {channels}"
+        yield f"`{result}` takes in {sizes.channels} channels, but numbers for {channels}"
         return
     for level in node.levels:
         if level.correction is None:

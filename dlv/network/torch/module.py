@@ -226,7 +226,7 @@ def _check(name: str, base: str, schema: Any) -> None:
     if base not in NAMES and not in_place:
         raise UnsafeInput(
             f"`{name[:80]}` is not run for a network",
-            why="it is none of the operations that are known to compute and do nothing else",
+            why="it is not a known pure operation",
             hint=f"write the layer without {base}, or build the module from its own code"
             " and load the exported weights into it",
             did_you_mean=[f"aten.{word}" for word in nearest(base, NAMES)],
@@ -249,7 +249,7 @@ def _check(name: str, base: str, schema: Any) -> None:
     if not all(_words(result) <= _RESULTS for result in results):
         raise _unsafe(name, "it gives no tensors")
     if not results and not base.startswith(_CHECKS):
-        raise _unsafe(name, "it gives nothing back")
+        raise _unsafe(name, "it returns nothing")
 
 
 def _words(kind: Any) -> set[str]:
@@ -402,10 +402,12 @@ def _check_producers(network: Network, order: Sequence[Node]) -> None:
     for node in order:
         for name, _ in node.inputs:
             if name not in known:
-                raise UsageError(f"node {node.name!r}: its input {name!r} is produced by nothing")
+                raise UsageError(
+                    f"node {node.name!r}: its input {name!r} is not produced by anything"
+                )
     for name, _ in network.outputs:
         if name not in known:
-            raise UsageError(f"the output {name!r} is produced by nothing")
+            raise UsageError(f"the output {name!r} is not produced by anything")
 
 
 def _last_uses(network: Network, order: Sequence[Node]) -> dict[str, tuple[str, ...]]:

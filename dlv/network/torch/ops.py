@@ -246,7 +246,7 @@ def run_of(node: Node, *, positions: bool = False) -> Run:
         raise refuse(
             node,
             f"`{source.get('op')}` of the dialect {source.get('dialect')} cannot be run in torch",
-            hint="replace the node by one of the vocabulary",
+            hint="replace the layer by one of the vocabulary",
         )
     faults = attribute_faults(node)
     if faults:
@@ -383,9 +383,9 @@ def _loss(node: Node) -> Run:
     word = re.sub("[^a-z0-9]", "", name.lower())
     function = _LOSSES.get(word) or _LOSSES.get(word.removesuffix("loss"))
     if function is None:
-        raise refuse(node, f"the loss {name!r} is not known to dlv")
+        raise refuse(node, f"the loss {name!r} is unknown to dlv")
     if len(node.inputs) != 2:
-        raise refuse(node, f"{name} takes what was computed and what was wanted")
+        raise refuse(node, f"{name} takes predictions and targets")
     return lambda call: function(*call.inputs)
 
 

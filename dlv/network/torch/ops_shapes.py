@@ -17,7 +17,7 @@ def _power(base: Any, exponent: Any) -> Any:
     """Of sizes: what cannot be one is not worked out."""
     whole = isinstance(base, int) and isinstance(exponent, int)
     if whole and base.bit_length() * max(exponent, 0) > 4 * _MOST_BITS:
-        raise OverflowError(f"{base} ** {exponent} is no size")
+        raise OverflowError(f"{base} ** {exponent} is not a size")
     return base**exponent
 
 
@@ -99,7 +99,7 @@ def _sizes(node: Node, size: Sequence[Any], first: int) -> Callable[[Call], list
     elif len(unknown) == 1 and -1 not in size and node.attrs["kind"] in ("view", "reshape"):
         size = [-1 if dim is None else dim for dim in size]
     elif unknown:
-        raise refuse(node, f"its size {list(size)} leaves open what nothing tells")
+        raise refuse(node, f"its size {list(size)} has unknown lengths")
 
     def made(call: Call) -> list[Any]:
         result = []
@@ -177,8 +177,8 @@ def _only(node: Node, count: int) -> None:
     if len(node.inputs) > count:
         raise refuse(
             node,
-            "what comes in beside the data has no place in its attributes",
-            hint="keep the node as it was imported, with its `source`",
+            "inputs other than the data do not fit its attributes",
+            hint="keep the layer as it was imported, with its `source`",
         )
 
 
@@ -213,7 +213,7 @@ def _arithmetic(node: Node) -> Run:
     name = node.attrs["operator"]
     function = function_of(name)
     if function is None:
-        raise refuse(node, f"{name!r} is no function on sizes")
+        raise refuse(node, f"{name!r} is not a function on sizes")
     word, count = name.rpartition(".")[2].removeprefix("sym_"), len(node.inputs)
     if word == "sum":
         return lambda call: function(list(call.inputs))
@@ -222,7 +222,7 @@ def _arithmetic(node: Node) -> Run:
         raise refuse(
             node,
             f"{name} takes {wanted} numbers, {count} come in",
-            hint="numbers that stand in the call are told by its `source` alone",
+            hint="only its `source` has the numbers of the call",
         )
     return lambda call: function(*call.inputs)
 

@@ -45,4 +45,4 @@ def dtype_of(name: str) -> Any:
 def refuse(node: Node, message: str, *, hint: str | None = None) -> UsageError:
     """The error of a node that cannot be run as it stands."""
     what = node.op if node.variant is None else f"{node.op} {node.variant}"
-    return UsageError(f"node {node.name!r} ({what}): {message}", hint=hint)
+    return UsageError(f"layer {node.name!r} ({what}): {message}", hint=hint)

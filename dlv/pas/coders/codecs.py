@@ -77,7 +77,7 @@ def codec_of(config: Config) -> Codec:
     """The codec that a config names."""
     name = str(config.get("id"))
     if name in CONTEXT_IDS:
-        raise Damaged(f"a chunk of codec {name!r} stands where no contexts are")
+        raise Damaged(f"a chunk of codec {name!r} where no contexts are")
     made = CODECS.get(name)
     if made is None or set(config) != made[1]:
         raise NewerFormat(

@@ -317,13 +317,13 @@ class ContextPacked(_Scaled):
         order = places_of(contexts)
         data = memoryview(data)
         if len(data) < _BITMAP + _HEAD.size:
-            raise Damaged("a chunk of packed contexts ends too early")
+            raise Damaged("a chunk of packed contexts is truncated")
         bitmap = np.frombuffer(data[:_BITMAP], np.uint8)
         packed = np.unpackbits(bitmap, bitorder="little").astype(np.bool_)
         (length,) = _HEAD.unpack_from(data, _BITMAP)
         frames = data[_BITMAP + _HEAD.size :]
         if length > len(frames):
-            raise Damaged("a chunk of packed contexts ends too early")
+            raise Damaged("a chunk of packed contexts is truncated")
         count = int(order.counts[packed].sum())
         expected = (count + 3) // 4
         plain = decompress(frames[:length], expected, "packed classes")
@@ -490,7 +490,7 @@ class ContextRans:
     def with_table(self, raw: Raw) -> ContextRans:
         """The same with its table at hand; without it nothing can be decoded."""
         if hash_bytes(raw) != self.table:
-            raise Damaged(f"the table {self.table} is damaged")
+            raise Damaged(f"the table {self.table} is corrupt")
         return ContextRans(self.lo, self.scale, self.table, raw)
 
     def decode(self, data: Raw, contexts: Bytes) -> Raw:

@@ -103,11 +103,11 @@ def _decompress(data: Raw, size: int) -> bytes:
             # zstandard answers b"" to this without a look at the rest of the frame.
             stream = context.decompressobj()
             if stream.decompress(data) or not stream.eof or stream.unused_data:
-                raise Damaged("a zstd frame declares nothing and holds something")
+                raise Damaged("a zstd frame declares 0 bytes but has data")
             return b""
         decoded: bytes = context.decompress(data, max_output_size=size, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise Damaged("a zstd frame does not decode", why=str(error)) from error
     if len(decoded) != size:
-        raise Damaged("a zstd frame ends too early", why=f"{len(decoded)} bytes, not {size}")
+        raise Damaged("a zstd frame is truncated", why=f"{len(decoded)} bytes, not {size}")
     return decoded

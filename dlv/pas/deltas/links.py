@@ -41,16 +41,16 @@ def chain(matrix: str, lookup: Lookup) -> list[Encoding]:
     while name is not None:
         if name in seen:
             raise Damaged(
-                f"matrix {matrix} cannot be decoded",
+                f"tensor {matrix} cannot be decoded",
                 why=f"it is a delta against itself through {name}",
             )
         if len(found) > MAX_CHAIN:
-            raise Damaged(f"matrix {matrix} has a chain of more than {MAX_CHAIN} deltas")
+            raise Damaged(f"tensor {matrix} has a chain of more than {MAX_CHAIN} deltas")
         encoding = lookup(name)
         if encoding is None:
             raise Damaged(
-                f"matrix {name} is not stored",
-                why=None if name == matrix else f"matrix {matrix} is a delta against it",
+                f"tensor {name} is not stored",
+                why=None if name == matrix else f"tensor {matrix} is a delta against it",
                 hint="dlv fsck",
             )
         delta_of(encoding.delta)  # an unknown one is named before anything is read
@@ -93,7 +93,7 @@ class Link:
         return words_of(self.dtype)[0]
 
     def plane_label(self, plane: int) -> str:
-        return f"plane {plane} of matrix {self.matrix}"
+        return f"plane {plane} of tensor {self.matrix}"
 
     def uneven(self, plane: int) -> bool:
         """Whether the lengths of this plane's segments depend on their content."""
@@ -109,7 +109,7 @@ class Link:
         """All side data; the layout's own part comes first."""
         if not self.sides:
             return b""
-        return join_pieces(self.sides, None, source, f"side data of matrix {self.matrix}")
+        return join_pieces(self.sides, None, source, f"side data of tensor {self.matrix}")
 
 
 def links_of(
@@ -139,7 +139,7 @@ def check_memory(nbytes: int, matrix: str) -> None:
         return  # not a system that says
     if nbytes > there:
         raise StorageError(
-            f"matrix {matrix} does not fit into memory",
+            f"tensor {matrix} does not fit into memory",
             why=f"it has {nbytes} bytes, this machine {there}",
         )
 
@@ -150,8 +150,8 @@ def link_of(encoding: Encoding, source: ChunkSource, planes: int) -> Link:
     delta = delta_of(encoding.delta)
     if layout.planes(encoding.dtype) != encoding.planes:
         raise Damaged(
-            f"matrix {encoding.matrix} is said to have {encoding.planes} planes",
-            why=f"a {encoding.dtype} matrix has {layout.planes(encoding.dtype)}",
+            f"tensor {encoding.matrix} declares {encoding.planes} planes",
+            why=f"a {encoding.dtype} tensor has {layout.planes(encoding.dtype)}",
         )
     word, per_element = words_of(encoding.dtype)
     nbytes = matrix_bytes(encoding.dtype, encoding.shape)
@@ -202,7 +202,7 @@ def _find_scale(link: Link, pieces: Sequence[Piece]) -> None:
         if context is None and not is_above(piece):
             codec_of(piece.codec)
             continue
-        what = f"a chunk of plane {piece.plane} of matrix {link.matrix}"
+        what = f"a chunk of plane {piece.plane} of tensor {link.matrix}"
         last = min(piece.start + SEGMENT, link.count)
         if piece.at != 0 or piece.count != piece.raw:
             raise Damaged(f"{what} has contexts and shares its chunk")
@@ -213,7 +213,7 @@ def _find_scale(link: Link, pieces: Sequence[Piece]) -> None:
         if context is not None:
             scales.add(context.scale)
     if scales and (len(scales) > 1 or link.delta is None):
-        raise Damaged(f"matrix {link.matrix} has contexts that cannot be")
+        raise Damaged(f"tensor {link.matrix} has contexts that cannot be")
     link.scale = next(iter(scales), None)
 
 
@@ -223,13 +223,13 @@ def _check_side(link: Link) -> None:
         expected = side_length(link.layout, link.delta, link.dtype, link.encoding.shape)
     if link.scale is not None:
         expected += Scales.nbytes(link.shape)
-    what = f"side data of matrix {link.matrix}"
+    what = f"side data of tensor {link.matrix}"
     if expected or link.sides:
         link.sides = in_order(link.sides, expected, what)
 
 
 def _check_shapes(link: Link, base: Link) -> None:
-    what = f"matrix {link.matrix} cannot be a delta against matrix {base.matrix}"
+    what = f"tensor {link.matrix} cannot be a delta against tensor {base.matrix}"
     assert link.delta is not None
     if link.dtype != base.dtype:
         raise Damaged(what, why=f"their dtypes are {link.dtype} and {base.dtype}")
@@ -253,7 +253,7 @@ def _check_scales(links: Sequence[Link]) -> None:
         at = place.get(link.scale, -1)
         if at <= index:
             raise Damaged(
-                f"matrix {link.matrix} takes its contexts from matrix {link.scale}",
+                f"tensor {link.matrix} takes its contexts from tensor {link.scale}",
                 why="which is none of those it is a delta against",
             )
         if at > index + 1:
@@ -261,7 +261,7 @@ def _check_scales(links: Sequence[Link]) -> None:
     for index in range(len(links)):
         held = sum(1 for at, first in needed.items() if first <= index < at)
         if held > MAX_HELD:
-            raise Damaged(f"matrix {links[0].matrix} has contexts from too many matrices at once")
+            raise Damaged(f"tensor {links[0].matrix} has contexts from too many tensors at once")
 
 
 def is_context(piece: Piece) -> bool:

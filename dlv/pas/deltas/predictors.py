@@ -330,7 +330,7 @@ def predictors_of(
     for config, size in zip(configs, sizes, strict=True):
         data, side = side[:size], side[size:]
         if hash_bytes(data) != config["data"]:
-            raise Damaged(f"the side data of the predictor {config['id']!r} is damaged")
+            raise Damaged(f"the side data of the predictor {config['id']!r} is corrupt")
         if alphas is not None and config["id"] != "lowrank":
             made.append(Affine(dtype, columns, alphas, None))
             alphas = None

@@ -211,7 +211,7 @@ class Fixed:
             return self._side
         made = Fixed.of([raw], dtype, shape, rows=self.rows)
         if made.exponents != self.exponents or made._side is None:
-            raise ValueError("a matrix has other row exponents than its layout")
+            raise ValueError("a tensor has other row exponents than its layout")
         return made._side
 
     def cutter(self, side: Raw, dtype: str, shape: Sequence[int]) -> Cutter:
@@ -223,7 +223,7 @@ class Fixed:
     def row_exponents(self, side: Raw, dtype: str, shape: Sequence[int]) -> NDArray[np.int32]:
         """The exponents out of the side data; Damaged if they cannot be right."""
         if len(side) != self.side_bytes(dtype, shape) or not self._named(side):
-            raise Damaged("the row exponents of a matrix are not those that its layout names")
+            raise Damaged("the row exponents of a tensor are not those that its layout names")
         unit = Unit(format_of(dtype))
         found = np.frombuffer(side, "<i2").astype(np.int32)
         if ((found != EMPTY) & ((found <= unit.q) | (found > unit.top))).any():
@@ -344,7 +344,7 @@ class FixedCutter:
     def tail_lengths(self, code: NDArray[np.uint32], e: NDArray[np.int32]) -> NDArray[np.int32]:
         mag = code & MAG
         if (mag[e == EMPTY] != 0).any():
-            raise Damaged("a row of zeros holds another number")
+            raise Damaged("a row of zeros has other values")
         length = bit_length(mag)
         n = np.minimum(self.unit.p - length, e - CODE_BITS - self.unit.q)
         np.maximum(n, 0, out=n)
@@ -446,7 +446,7 @@ def code_of(planes: Sequence[Raw]) -> NDArray[np.uint32]:
 
 def _check(dtype: str) -> None:
     if dtype not in DTYPES:
-        raise Damaged(f"a matrix of {dtype} is said to have the layout 'fixed'")
+        raise Damaged(f"a tensor of {dtype} is said to have the layout 'fixed'")
 
 
 HALVES = (1, 2)  # the planes of 4 bits
@@ -539,7 +539,7 @@ def halves(numbers: Bytes) -> tuple[bytes, bytes]:
 def doubled(plane: Raw, count: int) -> Bytes:
     """The numbers of 4 bits that lie two to a byte."""
     if len(plane) != (count + 1) // 2:
-        raise Damaged(f"{count} halves of a plane do not lie in {len(plane)} bytes")
+        raise Damaged(f"{count} halves of a plane do not are in {len(plane)} bytes")
     held = np.frombuffer(plane, np.uint8)
     found = np.empty(2 * len(held), np.uint8)
     found[0::2] = held >> np.uint8(4)

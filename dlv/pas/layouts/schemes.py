@@ -177,16 +177,16 @@ def parse(text: str) -> Scheme:
             return Scheme(name, int(number))
         if allowed is None:
             raise UsageError(
-                f"`{text}` is no scheme", why=f"{name} takes no bits", hint=f"write {name}"
+                f"unknown quantization `{text}`", why=f"{name} takes no bits", hint=f"write {name}"
             )
         raise UsageError(
-            f"`{text}` is no scheme",
+            f"unknown quantization `{text}`",
             why=f"{name} takes {allowed[0]} to {allowed[-1]} bits",
             hint=f"for example {name}:8",
         )
     forms = [name if bits is None else f"{name}:K" for name, bits in _BITS.items()]
     raise UsageError(
-        f"`{text}` is no scheme",
+        f"unknown quantization `{text}`",
         why=f"known are {', '.join(forms)}",
         did_you_mean=nearest(text, map(str, _all())),
         hint="for example uniform:8",

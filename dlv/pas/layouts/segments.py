@@ -145,7 +145,7 @@ def join_matrix(
         whole = len(planes[0]) if planes else 0
     count = whole // words_of(dtype)[0]
     if count > SEGMENT and not layout.elementwise:
-        raise ValueError("a matrix of many segments is joined one by one")
+        raise ValueError("a tensor of many segments is joined one by one")
     return raw_of(cutter.paste(planes, 0, count))
 
 
@@ -178,7 +178,7 @@ class Ieee:
 
     def cutter(self, side: Raw, dtype: str, shape: Sequence[int]) -> Cutter:  # noqa: ARG002
         if len(side):
-            raise Damaged(f"a matrix of {dtype} has no side data")
+            raise Damaged(f"a tensor of {dtype} has no side data")
         return _IeeeCutter(self.planes(dtype))
 
 

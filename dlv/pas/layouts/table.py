@@ -97,7 +97,7 @@ class Table:
         words = found.words if found.add(np.frombuffer(raw, f"<u{width}")) else None
         side = b"" if words is None else words.tobytes()
         if words is None or len(words) != self._count or hash_bytes(side) != self._data:
-            raise ValueError(f"a matrix of {dtype} has other words than its table")
+            raise ValueError(f"a tensor of {dtype} has other words than its table")
         return side
 
     def cutter(self, side: Raw, dtype: str, shape: Sequence[int]) -> Cutter:
@@ -128,7 +128,7 @@ class _TableCutter:
 
     def paste(self, planes: Sequence[Raw], start: int, count: int) -> Words:  # noqa: ARG002
         if len(planes) != 1 or len(planes[0]) != count:
-            raise Damaged("a table's matrix has one plane, a code for each word")
+            raise Damaged("a table's tensor has one plane, a code for each word")
         codes = np.frombuffer(planes[0], np.uint8)
         if count and codes.max() > self._top:
             raise Damaged("a code points beyond its table")

@@ -34,7 +34,7 @@ MOST_ERROR = 100_000  # characters of a traceback
 class NoClaim(enum.Enum):
     """Why there is no trial to train."""
 
-    WAIT = "others are at work, or more trials may come"
+    WAIT = "other workers are running, or more trials may follow"
     OVER = "all runs are over"
 
 
@@ -363,7 +363,7 @@ class Ledger:
         logs = max(len(self.store.history(trial["id"], name)) for name in known) if known else 0
         if not (certain or logs >= LOGS_BEFORE_CERTAIN or trial["step"] >= run["target"]):
             return None
-        text = f"no trial logs `{missing[0]}`; they log {', '.join(known) or 'nothing'}"
+        text = f"no trial logs `{missing[0]}`; logged: {', '.join(known) or 'nothing'}"
         meant = nearest(missing[0], known)
         return f"{text}; did you mean `{meant[0]}`?" if meant else text
 

@@ -171,9 +171,9 @@ def worker_ended(ended: Ended) -> News:
     """A worker that is gone; another takes its place."""
     how = ended.how if ended.code < 0 else f"{ended.how} ({ended.reason})"
     if ended.code == HUNG:
-        how = "gave up a trial that said nothing, and ended"
+        how = "gave up a silent trial and ended"
     return News(
         "worker",
-        f"worker {ended.worker} {how}; another takes its place",
+        f"worker {ended.worker} {how}; starting another",
         {"worker": ended.worker, "pid": ended.pid, "code": ended.code, "printed": ended.printed},
     )

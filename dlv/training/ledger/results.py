@@ -174,7 +174,7 @@ def reason(rule: Rule, mark: Mark) -> str:
     what = f"{rule['metric']} {value} at step {mark.step}"
     than = f", cut {cut}" if cut else ""
     if cut and mark.value == mark.cut:
-        than = ", tied with one of a lower number, which goes first"
+        than = ", tied with a trial of a lower number"
     match rule["rule"]:
         case "top":
             return f"not in the top {rule['k']}: {what}{than}"
@@ -184,7 +184,7 @@ def reason(rule: Rule, mark: Mark) -> str:
             return f"worse than the median: {rule['metric']} at best {value}{than}"
         case "patience":
             return f"not better for {rule['n']} logs: {what}, best {cut}"
-    return f"threshold: {what}, wanted {rule['op']} {rule['value']:g}"
+    return f"threshold: {what}, expected {rule['op']} {rule['value']:g}"
 
 
 def _apart(value: float | None, cut: float | None) -> tuple[str, str]:

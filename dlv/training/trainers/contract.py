@@ -66,7 +66,7 @@ def check(config: Config, directory: Path = Path()) -> None:
             )
         if config.input_data is None:
             raise UsageError(
-                "config.input_data says nothing: which data is it trained on?",
+                "config.input_data is required",
                 why="the trainer torch reads .npz, .csv, folders, python:module:function",
                 hint='with config.input_data = "digits.npz"',
             )
@@ -115,7 +115,7 @@ def _own_function(name: str, directory: Path) -> Any:
     module_name, _, function_name = name.partition(":")
     if not function_name:
         raise UsageError(
-            f"there is no trainer `{name}`",
+            f"no trainer `{name}`",
             why="it is torch, package.module:function, or a list of words: a program",
             did_you_mean=nearest(name, ["torch"]),
         )

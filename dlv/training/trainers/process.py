@@ -88,10 +88,10 @@ class Lines:
             said = json.loads(line)
         except (ValueError, RecursionError) as error:
             shown = line[:80].decode("utf-8", "replace")
-            raise UsageError(f"{where}, is no JSON: {shown}", why=str(error)[:200]) from error
+            raise UsageError(f"{where}, is not JSON: {shown}", why=str(error)[:200]) from error
         if not isinstance(said, dict) or not isinstance(said.get("metrics"), dict):
             raise UsageError(
-                f"{where}, is no report",
+                f"{where}, is not a report",
                 why="it has no table `metrics`",
                 hint='{"step": 20, "metrics": {"loss": 0.5}, "checkpoint": "checkpoint/20.npz"}',
             )
@@ -99,7 +99,7 @@ class Lines:
         if isinstance(step, bool) or not isinstance(step, int):
             raise UsageError(f"{where}, has the step {step!r}"[:200], why="a whole number is meant")
         if checkpoint is not None and not isinstance(checkpoint, str):
-            raise UsageError(f"{where}, has a checkpoint that is no path")
+            raise UsageError(f"{where}, has a checkpoint that is not a path")
         metrics = {
             name: NON_FINITE.get(value, value) if isinstance(value, str) else value
             for name, value in said["metrics"].items()
@@ -186,7 +186,7 @@ def check(words: Sequence[str], directory: Path) -> None:
         if word.endswith(_SCRIPTS):
             if not (directory / word).is_file():
                 raise NotFound(
-                    f"there is no file {word}, which config.trainer names",
+                    f"no such file: {word}, which config.trainer names",
                     why=f"looked for in {directory.absolute()}",
                 )
             return
@@ -206,8 +206,8 @@ def command(words: Sequence[str], directory: Path) -> list[str]:
         found = sys.executable
     if found is None:
         raise NotFound(
-            f"there is no program {program}, which config.trainer names",
-            why="it is neither a path from here nor found by PATH",
+            f"no program {program}, which config.trainer names",
+            why="it is neither a path nor on PATH",
         )
     rest = [str((directory / w).absolute()) if (directory / w).is_file() else w for w in words[1:]]
     return [found, *rest]
@@ -270,7 +270,7 @@ class Program:
             if code is not None:
                 if code == 0 and reached < self._steps:
                     raise ProgramFailed(
-                        f"the program ended at step {reached}, and was to go to {self._steps}",
+                        f"the program ended at step {reached} of {self._steps}",
                         why="it ended with 0, but its last line in log.jsonl is of that step",
                         hint='one line for each log: {"step": 20, "metrics": {"loss": 0.5}}',
                     )
@@ -383,7 +383,7 @@ class Program:
         said = f"ended with {code}"
         if signalled in set(signal.Signals):
             said = f"was ended by {signal.Signals(signalled).name}"
-        raise ProgramFailed(f"the program {said}", why=printed or "it printed nothing")
+        raise ProgramFailed(f"the program {said}", why=printed or "no output")
 
 
 def files_of(report: Report, folder: Path) -> dict[str, str]:
@@ -396,8 +396,7 @@ def files_of(report: Report, folder: Path) -> dict[str, str]:
     real = Path(os.path.realpath(path))
     if not real.is_relative_to(os.path.realpath(folder)) or real == Path(os.path.realpath(folder)):
         raise UsageError(
-            f"the checkpoint {said} lies outside of the trial's folder",
-            why="write it to checkpoint/",
+            f"the checkpoint {said} is outside the trial's folder", why="write it to checkpoint/"
         )
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):

@@ -181,7 +181,7 @@ def fitted(
         whole = rows.astype(np.int64)
         if not np.array_equal(whole, rows):
             raise UsageError(
-                f"{name} holds fractions, and {called} takes whole numbers",
+                f"{name} has fractions, but {called} takes integers",
                 why=f"its input `{entry.name}` is of {entry.dtype}",
             )
         return whole.astype(dtype, copy=False)
@@ -220,7 +220,7 @@ def _batch_rows(batch: Any, inputs: Sequence[Input], where: str) -> Rows:
             raise UsageError(f"{where} has no array for the input `{each.name}`")
         array = np.asarray(arrays[each.name])
         if array.dtype.kind not in "biuf" or not array.ndim:
-            raise UsageError(f"{where} holds no numbers", why=f"{array.dtype} {array.shape}")
+            raise UsageError(f"{where} has no numbers", why=f"{array.dtype} {array.shape}")
         check_shape(each, array.shape[1:], where)
         columns[each.name] = fitted(array, kind_of(each), each, where)
     held = None if labels is None else np.asarray(labels)
@@ -303,7 +303,7 @@ def augmented(
         inputs[key] = array
     if not images and (augment["flip"] or augment["shift"]):
         raise UsageError(
-            f"config.augment turns and moves images, and {name} holds none",
+            f"config.augment requires images, and {name} has none",
             why="rows of fractions with two axes, or three, are images",
         )
     return Rows(inputs, rows.labels, rows.count)
@@ -384,7 +384,7 @@ def _look(path: Path) -> tuple[str, int]:
             rows = [_row(each, each.relative_to(path).as_posix()) for each in files]
             newest = max((row[2] for row in rows), default=0)
     except FileNotFoundError:
-        raise NotFound(f"there is no file {path}", why="config.input_data names it") from None
+        raise NotFound(f"no such file: {path}", why="config.input_data names it") from None
     except OSError as error:
         raise durable.storage_error("read", path, error) from error
     return hash_of(rows), newest

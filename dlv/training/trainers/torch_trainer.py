@@ -36,8 +36,8 @@ class Optimizing:
         self._names, groups = _groups(module, network, config)
         if not groups:
             raise UsageError(
-                "the network has nothing to train",
-                why="it has no weights, or config.net says of all of them that they are frozen",
+                "the network has no trainable weights",
+                why="it has no weights, or config.net freezes all of them",
             )
         self._rates = [group["lr"] for group in groups]
         self._clip = config["clip_norm"]
@@ -135,7 +135,7 @@ def _groups(
                 raise UsageError(
                     f"config.net says of {node.name} another thing than of a node that shares"
                     f" its weights",
-                    why=f"{name} belongs to both",
+                    why=f"both use {name}",
                 )
     return names, [
         {"params": held, "lr": rate, "weight_decay": decay} for (rate, decay), held in found.items()

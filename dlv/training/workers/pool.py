@@ -24,7 +24,7 @@ QUIET = 1.0  # seconds after which it is looked at though no worker says anythin
 SHARE = 0.02  # of the time that goes into looking: workers want the processors
 GRACE = 10.0  # seconds for workers to end when nobody wants what they do any more
 FAULTS = 10  # workers that end one after the other without a step of training between them
-LEAVING = "each trial ends at its next log; Ctrl-C once more: at once"
+LEAVING = "each trial ends at its next log; Ctrl-C again: at once"
 
 
 class Interrupted(DlvError):
@@ -36,8 +36,8 @@ class Interrupted(DlvError):
     def __init__(self, run: str) -> None:
         super().__init__(
             "interrupted",
-            why="what was trained is kept",
-            hint=f"resume with the same command; dlv trials {run[:7]} shows how far it is",
+            why="finished work is kept",
+            hint=f"to resume, run the same command; progress: dlv trials {run[:7]}",
         )
 
 
@@ -89,7 +89,7 @@ def worker_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str
 
 def no_storage(why: str) -> StorageError:
     return StorageError(
-        "the trials cannot go on", why=why, hint="then resume with the same command"
+        "the trials cannot continue", why=why, hint="then resume with the same command"
     )
 
 
@@ -163,7 +163,7 @@ class _Driver:
             raise DlvError(
                 f"{FAULTS} workers ended one after the other",
                 why=f"the last one {ended.how}" if ended.code < 0 else ended.reason,
-                hint=f"dlv trials {self._run[:7]} shows what they were at",
+                hint=f"to see their state: dlv trials {self._run[:7]}",
             )
         return worker_ended(ended)
 

@@ -93,7 +93,7 @@ class Keeper:
             raise DlvError(
                 f"trial {trial[:7]} is too large for machines without a shared disk",
                 why=f"{size:,} bytes; up to {MOST_CARRIED:,} are sent",
-                hint="put the repository where all nodes see it",
+                hint="put the repository on a shared file system",
             )
         return found
 
@@ -270,7 +270,7 @@ def _no_cluster(address: str | None, error: Exception) -> UsageError:
     return UsageError(
         f"no Ray cluster answers at `{address}`" if address else "Ray does not start",
         why=str(error).strip().partition("\n")[0],
-        hint="start the cluster first; on ray() uses this machine alone",
+        hint="start the cluster first, or use this machine: on ray()",
     )
 
 

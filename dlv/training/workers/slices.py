@@ -85,7 +85,9 @@ class Recorder:
     def _check(self, step: int, metrics: Mapping[str, float]) -> None:
         every = self._trial.config.log_every
         if isinstance(step, bool) or not isinstance(step, int):
-            raise UsageError(f"the trainer logged the step {step!r}", why="it is no whole number")
+            raise UsageError(
+                f"the trainer logged the step {step!r}", why="it is not a whole number"
+            )
         if step <= self.step or step > self._steps:
             raise UsageError(
                 f"the trainer logged step {step}",
@@ -181,7 +183,7 @@ class Slice:
         if log.step < self.claim.target and not log.stopped:
             raise DlvError(
                 f"the trainer returned at step {log.step}",
-                why=f"it was to go to {self.claim.target}, and was not told to stop",
+                why=f"it should have reached {self.claim.target}",
             )
         return "ready"
 

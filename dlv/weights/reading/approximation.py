@@ -102,7 +102,7 @@ def approximate(
     from dlv.pas.read import ALL
 
     if planes < 1:
-        raise UsageError(f"{planes} planes tell nothing", hint="give 1 or more")
+        raise UsageError(f"{planes} byte planes decide nothing", hint="give 1 or more")
     source, why = _Noting(store), None
     found = store.level(matrix, planes, source)
     if isinstance(found, Unusable):
@@ -110,7 +110,7 @@ def approximate(
         found = store.level(matrix, ALL, source)
     if isinstance(found, Unusable):
         raise UsageError(
-            f"a matrix of {dtype} {list(shape)} has no numbers that dlv understands",
+            f"a tensor of {dtype} {list(shape)} has no numbers that dlv understands",
             why=found.why,
             hint="read its bytes instead",
         )

@@ -49,7 +49,7 @@ class Selection:
         given = index if isinstance(index, tuple) else (index,)
         dots = [at for at, one in enumerate(given) if isinstance(one, EllipsisType)]
         if len(dots) > 1:
-            raise _refused(name, shape, "`...` may stand once")
+            raise _refused(name, shape, "`...` can be used only once")
         axes = len(given) - len(dots)
         if axes > len(shape):
             raise _refused(name, shape, f"{axes} indices for {len(shape)} axes")
@@ -132,7 +132,7 @@ def _kind(index: Any) -> str:
 
 
 def _refused(name: str, shape: Sequence[int], why: str) -> UsageError:
-    return UsageError(f"`{name}` of shape {list(shape)} cannot be indexed so", why=why)
+    return UsageError(f"`{name}` of shape {list(shape)} cannot be indexed like this", why=why)
 
 
 Index = int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]
@@ -170,7 +170,7 @@ class Reader:
         self._store.close()
 
     def __repr__(self) -> str:
-        return f"<dlv reader of {self._label}, {len(self._held)} matrices>"
+        return f"<dlv reader of {self._label}, {len(self._held)} tensors>"
 
     def keys(self) -> list[str]:
         return list(self._held)
@@ -226,7 +226,7 @@ class Reader:
         found = self._held.get(name)
         if found is None:
             raise NotFound(
-                f"{self._label} has no matrix `{name}`", did_you_mean=nearest(name, self._held)
+                f"{self._label} has no tensor `{name}`", did_you_mean=nearest(name, self._held)
             )
         return found
 
@@ -248,7 +248,7 @@ class Slice:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("a matrix without axes has no length")
+            raise TypeError("a tensor without axes has no length")
         return self.shape[0]
 
     def get_shape(self) -> list[int]:

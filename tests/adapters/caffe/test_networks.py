@@ -619,7 +619,7 @@ def test_layers_that_are_kept_as_they_are(files: Files, kind: str, rest: str, sh
             "roi_pooling_param.sub.0.x": {"c": "inf"},
             "roi_pooling_param.sub.1.x": {"c": "ä"},
         }
-        assert notes == ["layers of the type 'ROIPooling' are not known: they are kept as they are"]
+        assert notes == ["layers of the type 'ROIPooling' are unknown: they are stored as they are"]
     else:
         assert notes == []
 
@@ -788,7 +788,7 @@ def test_the_plain_form_comes_back(files: Files) -> None:
         ('input: "a" input_shape { dim: -1 }\n' + layer("ReLU"), "dim is -1"),
         (A + layer("ReLU") + 'layers { type: RELU bottom: "a" top: "c" }', "mixes"),
         (A + layer("ReLU", rest="relu_param { negative_slope: 'x' }"), "negative_slope"),
-        (A + layer("ReLU", rest="relu_param { } relu_param { }"), "relu_param is there twice"),
+        (A + layer("ReLU", rest="relu_param { } relu_param { }"), "relu_param is given twice"),
     ],
 )
 def test_faults_are_told_with_their_place(files: Files, text: str, told: str) -> None:

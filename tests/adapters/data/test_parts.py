@@ -159,8 +159,8 @@ def test_a_function_that_makes_batches(tmp_path: Path) -> None:
         ("python:own_nothing:make", "no module"),
         ("python:own_data:nothing", "no function"),
         ("python:own_data:bad", "ZeroDivisionError"),
-        ("own_data.py", "is no data that dlv reads"),
-        ("empty", "holds no data"),
+        ("own_data.py", "is not data that dlv reads"),
+        ("empty", "has no data"),
     ],
 )
 def test_what_is_no_data(tmp_path: Path, where: str, said: str) -> None:

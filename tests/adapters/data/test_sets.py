@@ -95,7 +95,7 @@ class TestArchives:
         found = opened(path, inputs="second", labels="truth")
         assert np.array_equal(rows_of(found), X + 1)
         assert np.array_equal(labels_of(found), Y)
-        with pytest.raises(UsageError, match=r"which array of d\.npz is the input `x`"):
+        with pytest.raises(UsageError, match=r"cannot tell which array of d\.npz is the input `x`"):
             opened(path)
         with pytest.raises(UsageError, match="no array `secnd`") as error:
             opened(path, inputs="secnd")
@@ -252,11 +252,11 @@ class TestCsv:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("a,b,y\n1,2,0\n1,x,0\n", "line 3: 'x' is no number"),
+            ("a,b,y\n1,2,0\n1,x,0\n", "line 3: 'x' is not a number"),
             ("a,b,y\n1,2,0\n1,0\n", "line 3, has 2 cells"),
-            ("a,b,y\n1,,0\n", "line 2: '' is no number"),
+            ("a,b,y\n1,,0\n", "line 2: '' is not a number"),
             ("a,b,y\n1,2,\n", "line 2, has no label"),
-            ("a,b,y\n1,1_0,0\n", "line 2: '1_0' is no number"),
+            ("a,b,y\n1,1_0,0\n", "line 2: '1_0' is not a number"),
             ("1,2,3\n1,2,0\n", "no heading"),
             ("", "no heading"),
             ("a,a,y\n1,2,0\n", "twice"),
@@ -378,14 +378,14 @@ class TestImages:
 
     def test_hostile_images(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / "bee" / "a.png").write_bytes(b"\x89PNG\r\n\x1a\nbroken")
-        with pytest.raises(Damaged, match=r"bee/a\.png is no image"):
+        with pytest.raises(Damaged, match=r"bee/a\.png is not an image"):
             rows_of(opened(folder))
         monkeypatch.setattr("dlv.adapters.data.settings.MOST_PIXELS", 10)
         with pytest.raises(UnsafeInput, match="too large"):
             rows_of(opened(folder))
 
     def test_an_empty_folder(self, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="holds no data"):
+        with pytest.raises(UsageError, match="has no data"):
             opened(tmp_path)
 
     def test_classes_that_are_told(self, folder: Path) -> None:

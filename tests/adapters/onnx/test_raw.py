@@ -290,7 +290,7 @@ def test_a_network_of_unknown_ranks_says_so() -> None:
     odd = Node("n", "OP", "raw", {}, odd.inputs, {}, odd.source)
     out = io.BytesIO()
     notes = save_network(out, network([odd], {"x": ("B", 3)}), [], [])
-    assert "rank of the output 'n' is not known" in notes[0]
+    assert "rank of the output 'n' is unknown" in notes[0]
     x = numbers(2, 3)
     assert session(out.getvalue()).run(None, {"x": x})[0].shape == (2, 3)
 

@@ -141,7 +141,7 @@ KEPT: dict[str, tuple[Any, Mapping[str, Any], Mapping[str, Any], int]] = {
         {"s": array(4)},
         21,
     ),
-    "pads beside auto_pad": (
+    "pads next to auto_pad": (
         op("Conv", "x w", auto_pad="SAME_UPPER", pads=[1, 1, 1, 1]),
         IMAGE,
         {"w": array(4, 4, 3, 3)},

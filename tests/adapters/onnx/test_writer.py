@@ -89,7 +89,7 @@ def test_a_node_that_bears_the_name_of_a_tensor() -> None:
     model = onnx.load_from_string(data)
     assert [item.name for item in model.graph.initializer] == ["fc.weight", "fc.bias"]
     assert [item.name for item in model.graph.output] == ["fc.weight_1", "act"]
-    assert "'fc.weight' is called 'fc.weight_1'" in notes[0]
+    assert "'fc.weight' is named 'fc.weight_1'" in notes[0]
     x = numbers(2, 3)
     wanted = x @ WEIGHTS["fc.weight"].T + WEIGHTS["fc.bias"]
     assert difference(session(data).run(None, {"x": x})[0], wanted) < 1e-5
@@ -272,7 +272,7 @@ BROKEN: list[tuple[Any, str]] = [
 
 
 def test_a_tensor_of_another_shape_is_named() -> None:
-    with pytest.raises(UsageError, match=r"node 'fc' \(FULL\): the tensor 'fc.weight'"):
+    with pytest.raises(UsageError, match=r"node 'fc' \(FULL\): tensor 'fc.weight'"):
         written(two_layers(), {**WEIGHTS, "fc.weight": numbers(5, 3)})
 
 
@@ -298,7 +298,7 @@ def test_broken_networks_are_refused_by_name(make: Any, text: str) -> None:
 
 
 def test_a_missing_tensor_is_named() -> None:
-    with pytest.raises(UsageError, match=r"node 'fc' \(FULL\): the tensor 'fc.bias'"):
+    with pytest.raises(UsageError, match=r"node 'fc' \(FULL\): tensor 'fc.bias'"):
         written(two_layers(), {"fc.weight": WEIGHTS["fc.weight"]})
 
 

@@ -373,7 +373,7 @@ class TestFixtures:
         assert rows(checkpoint) == EXPECTED["plain.pt"]
         assert checkpoint.skeleton is None
         assert not checkpoint.exact
-        assert "12 optimizer tensors left out" in checkpoint.notes
+        assert "12 optimizer tensors skipped" in checkpoint.notes
         checkpoint.close()
         with pytest.raises(UsageError):
             torch_files.open(str(FIXTURES / "checkpoint.pt"), optimizer="maybe")

@@ -59,7 +59,7 @@ def resolve(db: Database, text: str, defining: str | None = None) -> Bound:
 
 def config_file(where: str) -> ConfigFile:
     if where.startswith("no"):
-        raise NotFound(f"there is no configuration file {where}", did_you_mean=["base.toml"])
+        raise NotFound(f"no configuration file {where}", did_you_mean=["base.toml"])
     trainer = "torch" if where == "base.toml" else ["python", "train.py"]
     return ConfigFile(where, {"trainer": trainer, "steps": 1000})
 
@@ -93,7 +93,7 @@ SENSIBLE = (
     *("the trainer is torch", "is a text, and", "names no version", "no version matches"),
     *("the list makes no node", "`y` is no attribute", "has no value", "have no values"),
     *(
-        "has no usual values",
+        "has no default values",
         "looks at step",
         "$file names no file",
         'no saved query "q"',

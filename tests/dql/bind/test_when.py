@@ -77,17 +77,17 @@ def test_which_keys_decide(db: Database) -> None:
 @pytest.mark.parametrize(
     ("when", "message"),
     [
-        ("config.steps in (select m.lr)", "a list is wanted here"),
-        ("exists (select m)", "a list is wanted here"),
-        ("config.steps", "config.steps is a number, and a condition is wanted here"),
-        ("config.steps has CONV", "config.steps is a number, and a set of nodes is wanted here"),
+        ("config.steps in (select m.lr)", "a list is required here"),
+        ("exists (select m)", "a list is required here"),
+        ("config.steps", "config.steps is a number, and a condition is required here"),
+        ("config.steps has CONV", "config.steps is a number, and a set of nodes is required here"),
         ('config.steps > "a"', 'config.steps is a number, and "a" is a text'),
         ("config.steps = 1.5", "config.steps is 1.5"),
         ("config.nesterov = 1", "config.nesterov is 1"),
         ("config.optimizer < 3", "config.optimizer is a text, and 3 is a number"),
-        ("m.lr = 3", "`m` is nothing of the configuration"),
-        ("count(config.steps) = 1", "count cannot stand in when"),
-        ("any config.steps = 1", "`any` is said of nodes"),
+        ("m.lr = 3", "`m` is not part of the configuration"),
+        ("count(config.steps) = 1", "count is not allowed in when"),
+        ("any config.steps = 1", "`any` requires nodes"),
     ],
 )
 def test_what_is_refused(db: Database, when: str, message: str) -> None:

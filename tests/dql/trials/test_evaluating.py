@@ -319,7 +319,7 @@ def test_all_fail(repository: Repository) -> None:
         ask(repository, f'{ONE}, config.fault = "raise" vary config.seed in 0..1 into "none"')
     assert caught.value.exit_code == 4
     assert caught.value.why == "trial #1 of net@1: RuntimeError: this trial was not meant to be"
-    wanted = r"dlv trials [0-9a-f]{7} 1 shows .*--retry-failed .*output.txt\Z"
+    wanted = r"to see their state: dlv trials [0-9a-f]{7} 1 shows .*--retry-failed .*output.txt\Z"
     assert re.match(wanted, caught.value.hint or "")
     assert committed(repository, "none") == []
 
@@ -339,7 +339,7 @@ def test_all_fail(repository: Repository) -> None:
         (f"{ONE} vary config.x in 1..1001", UnsafeInput, "1,001 trials"),
         (f"{ONE} vary config.x in 1..10000 and config.y in 1..9", UsageError, "90,000 trials"),
         (f'{ONE} into "v1"', Conflict, "tag"),
-        (f'{ONE} keep threshold(m["loss"] < 1e999, 5)', UsageError, "is no number"),
+        (f'{ONE} keep threshold(m["loss"] < 1e999, 5)', UsageError, "is not a number"),
     ],
 )
 def test_what_is_said_before_anything_starts(
@@ -419,7 +419,7 @@ def test_fresh_begins_anew(repository: Repository) -> None:
     ask(repository, text)
 
     def refuse(question: str) -> None:
-        assert question == "2 trials are dropped, with what was trained of them"
+        assert question == "2 trials are dropped, with what of them"
         raise UnsafeInput("not confirmed")
 
     with pytest.raises(UnsafeInput):
@@ -459,7 +459,7 @@ def test_all_checkpoints_become_snapshots(repository: Repository) -> None:
 def test_checkpoints_that_are_gone_are_told(repository: Repository) -> None:
     ask(repository, ONE)
     found = ask(repository, f'{ONE} into "tuned"', snapshots="all")
-    assert found.warnings == ["tuned@1 has 2 of 4 snapshots: the other checkpoints are gone"]
+    assert found.warnings == ["tuned@1 has 2 of 4 snapshots; the others are missing"]
     (best,) = committed(repository, "tuned")
     assert [each.step for each in best.manifest.snapshots] == [15, 20]
 

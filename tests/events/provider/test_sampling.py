@@ -154,9 +154,9 @@ def test_nothing_is_opened_for_no_points() -> None:
         ({"last": -3}, "`last` is -3"),
         ({"sampling": "random"}, "no sampling `random`"),
         ({"steps": (5, 4)}, "the range of steps 5 to 4 is empty"),
-        ({"steps": (1, 2, 3)}, r"\(1, 2, 3\) is no range of steps"),
-        ({"steps": [1, 2]}, "is no range of steps"),
-        ({"steps": ("a", None)}, "is no range of steps"),
+        ({"steps": (1, 2, 3)}, r"\(1, 2, 3\) is not a range of steps"),
+        ({"steps": [1, 2]}, "is not a range of steps"),
+        ({"steps": ("a", None)}, "is not a range of steps"),
     ],
 )
 def test_impossible_choices(asked_for: dict[str, Any], message: str) -> None:

@@ -412,7 +412,7 @@ class TestSet:
             ("conv1", {"kernel": 40}, "window of 40 does not fit"),
             ("conv1", {"layout": "kernel_first"}, "cannot be set"),
             ("relu1", {}, "nothing to set"),
-            ("conv9", {"out": 3}, "no node is called"),
+            ("conv9", {"out": 3}, "no layer"),
         ],
     )
     def test_refused(self, load: Load, node: str, attrs: Json, words: str) -> None:
@@ -600,7 +600,7 @@ class TestRename:
 
     def test_taken(self, load: Load) -> None:
         for name in ("pool1", "x"):
-            with pytest.raises(Conflict, match=f"`{name}` is taken"):
+            with pytest.raises(Conflict, match=f"`{name}` already exists exists"):
                 editing.rename(load("lenet"), {"conv1": name})
 
     def test_and_resized(self, plain: Plain) -> None:
@@ -614,8 +614,12 @@ class TestRename:
 
 
 INJECTED: list[tuple[str, Callable[[editing.Editor], object], str]] = [
-    ("unique", lambda e: e.insert("conv1", template("RELU", "pool1")), "`pool1` is taken"),
-    ("unique", lambda e: e.insert("conv1", template("RELU", "x")), "`x` is taken"),
+    (
+        "unique",
+        lambda e: e.insert("conv1", template("RELU", "pool1")),
+        "`pool1` already exists exists",
+    ),
+    ("unique", lambda e: e.insert("conv1", template("RELU", "x")), "`x` already exists exists"),
     ("cycle", lambda e: e.insert("conv1", template("ADD", "sum", also=["ip1"])), "on a cycle"),
     ("arity", lambda e: e.insert("conv1", template("ADD", "sum")), "at `sum`.*number of inputs"),
     ("missing", lambda e: e.insert("conv1", template("CONV", "c", out=3)), "needs.*'kernel'"),
@@ -629,7 +633,7 @@ INJECTED: list[tuple[str, Callable[[editing.Editor], object], str]] = [
     ("shape", lambda e: e.insert("ip1", template("CONV", "c", out=3, kernel=[3, 3])), "at `c`"),
     ("shape", lambda e: e.insert("ip1", template("POOL", "MAX", "p", kernel=2)), "axes"),
     ("groups", lambda e: e.insert("pool1", template("NORM", "GROUP", groups=7)), "divide the chan"),
-    ("producer", lambda e: e.insert("nowhere", RELU), "no node is called"),
+    ("producer", lambda e: e.insert("nowhere", RELU), "no layer"),
 ]
 
 

@@ -268,7 +268,7 @@ def test_a_shape_that_nobody_knows(plain: Plain) -> None:
     network = read(form)[0]
     made = editing.insert(network, "odd", template("CONV", "c", out=3, kernel=[1, 1])).network
     shapes = dict.fromkeys(network.tensor_names(), ("float32", (3,)))
-    with pytest.raises(UsageError, match=r"shape of the new tensor `c.weight` is not known"):
+    with pytest.raises(UsageError, match=r"shape of the new tensor `c.weight` is unknown"):
         plan(network, made, shapes)
 
 

@@ -110,11 +110,11 @@ def test_without_a_rule_only_a_loss_is_known(tmp_path: Path, metric: str) -> Non
     ("code", "printed", "text"),
     [
         (-9, "", "was killed by SIGKILL: out of memory?"),
-        (HUNG, "", "gave up a trial that said nothing, and ended"),
+        (HUNG, "", "gave up a silent trial and ended"),
         (1, "Traceback\nOSError: no", "ended with exit code 1 (OSError: no)"),
     ],
 )
 def test_the_end_of_a_worker_is_news(code: int, printed: str, text: str) -> None:
     news = worker_ended(Ended("w1", 5, code, True, printed))
-    assert news.text == f"worker w1 {text}; another takes its place"
+    assert news.text == f"worker w1 {text}; starting another"
     assert news.details["code"] == code

@@ -248,7 +248,7 @@ def test_a_part_for_validation_is_taken_as_it_is() -> None:
     ("shape", "hint"), [((2, 4), None), ((2,), None), ((2, 3, 1), r"data\.shape = \[3\]")]
 )
 def test_rows_of_another_shape(shape: tuple[int, ...], hint: str | None) -> None:
-    with pytest.raises(UsageError, match="the rows of x do not fit the network") as caught:
+    with pytest.raises(UsageError, match="examples of x do not fit the network") as caught:
         rows.load(Source(part(np.zeros(shape))), [X])
     assert (caught.value.hint is None) == (hint is None)
 
@@ -291,9 +291,9 @@ def test_batches_of_code() -> None:
         ((np.zeros((2, 3)), [1]), "different numbers"),
         (np.zeros((0, 3)), "have no rows"),
         ({"a": 1, "b": 2}, "has no array for the input"),
-        (np.array([["a"] * 3]), "holds no numbers"),
-        (5, "holds no numbers"),
-        (None, "holds no numbers"),
+        (np.array([["a"] * 3]), "has no numbers"),
+        (5, "has no numbers"),
+        (None, "has no numbers"),
     ],
 )
 def test_batches_of_code_that_are_none(made: Any, said: str) -> None:

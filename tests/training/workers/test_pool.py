@@ -125,7 +125,7 @@ def test_a_trial_that_says_nothing_is_given_up(place: Place) -> None:
     run = place.open_run(configs, budget=Budget(trial_seconds=6.0))
     view = place.train(run, workers=1)
     assert [(t.state, t.step) for t in view.trials] == [("failed", 10), ("done", 40), ("done", 40)]
-    assert re.fullmatch(r"said nothing for \d+ s; trial_seconds is 6", view.trials[0].why)
+    assert re.fullmatch(r"no log for \d+ s; trial_seconds is 6", view.trials[0].why)
     assert len(place.news("worker")) == 1
 
 
@@ -156,7 +156,7 @@ def test_a_full_disk_is_no_fault_of_trials(place: Place) -> None:
     (folder / "checkpoint").write_text("")
     with pytest.raises(StorageError) as caught:
         place.train(run, workers=1)
-    assert caught.value.message == "the trials cannot go on"
+    assert caught.value.message == "the trials cannot continue"
     assert str(folder / "checkpoint") in str(caught.value.why)
     states = [(t.state, t.step, t.attempts) for t in place.view(run).trials]
     assert states == [("done", 40, 0), ("ready", 0, 0), ("ready", 0, 0)]

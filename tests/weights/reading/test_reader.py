@@ -101,7 +101,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(filled: Repo) -> None:
     with filled["net"].open() as f:
         calls: list[Any] = [f.tensor, f.slice, f.shape, f.dtype, f.raw]
         for call in [*calls, lambda name: f.approximate(name, planes=1)]:
-            with pytest.raises(NotFound, match="net@1 has no matrix `mony`") as caught:
+            with pytest.raises(NotFound, match="net@1 has no tensor `mony`") as caught:
                 call("mony")
             assert caught.value.did_you_mean[0] == "many"
 

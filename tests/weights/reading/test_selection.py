@@ -70,6 +70,6 @@ def test_what_numpy_chooses(case: tuple[tuple[int, ...], Any]) -> None:
     ],
 )
 def test_refused(index: Any, why: str) -> None:
-    with pytest.raises(UsageError, match="cannot be indexed so") as caught:
+    with pytest.raises(UsageError, match="cannot be indexed like this") as caught:
         Selection.of((4, 5), index, "w")
     assert why in str(caught.value.why)

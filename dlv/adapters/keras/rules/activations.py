@@ -77,7 +77,7 @@ def name_of(value: Any) -> str | None:
     if value == "linear":
         return None
     if not isinstance(value, str):
-        raise Unsayable("its activation is not known by name")
+        raise Unsayable("its activation is unknown by name")
     return value
 
 

@@ -42,7 +42,7 @@ def read_reshape(use: Use) -> Port:
         target = [have // known if n == -1 else n for n in target]
     batch = use.shape()[0]
     if -1 in target and batch is None:
-        raise Unsayable("two of its lengths are not known")
+        raise Unsayable("two of its lengths are unknown")
     first = batch if -1 in target else -1
     return use.add("RESHAPE", None, {"kind": "reshape", "size": (first, *target)})
 
@@ -128,7 +128,7 @@ def write_reshape(model: Model, node: Node) -> Held:
     if kind in ("squeeze", "unsqueeze") and (not after or after[:1] != shape[:1]):
         return _write_unit_axis(model, node, shape)
     if kind == "getitem":
-        refuse(node, "it takes one of several outputs of an operation that is not known")
+        refuse(node, "it takes one of several outputs of an operation that is unknown")
     return _write_view(model, node, shape, after)
 
 
@@ -138,7 +138,7 @@ def _write_view(model: Model, node: Node, shape: Shape, after: Shape | None) -> 
         refuse(node, "it does not keep the batch in front")
     target = [n if isinstance(n, int) else -1 for n in after[1:]]
     if target.count(-1) > 1:
-        refuse(node, "two of its lengths are not known")
+        refuse(node, "two of its lengths are unknown")
     x = model.plain(node.inputs[0])
     return model.layer_of(node, "Reshape", {"target_shape": target}, [x])
 
@@ -209,7 +209,7 @@ def _write_expand(model: Model, node: Node, shape: Shape) -> Held:
         if have == wanted:
             continue
         if have != 1 or not isinstance(wanted, int):
-            refuse(node, "it expands to a length that is not known")
+            refuse(node, "it expands to a length that is unknown")
         config = {"axis": -1 if axis == len(shape) - 1 else axis}
         name = f"{node.name}.axis{axis}"
         args = [[out.as_json()] * wanted]
@@ -315,9 +315,9 @@ def read_arithmetic(use: Use) -> Port:
     left = not isinstance(args[0], Ref)
     number = args[0] if left else args[1]
     if isinstance(number, bool) or not isinstance(number, (int, float)):
-        raise Unsayable("its other side is no number")
+        raise Unsayable("its other side is not a number")
     if not math.isfinite(number) or abs(number) > 1e300:
-        raise Unsayable("its other side is no finite number")
+        raise Unsayable("its other side is not a finite number")
     if kind in ("Add", "Multiply"):
         return use.add("ADD" if kind == "Add" else "MUL", None, {"const": float(number)})
     if kind == "Subtract" and not left:
@@ -336,7 +336,7 @@ def read_not_equal(use: Use) -> Port:
         raise Unsayable("it has other arguments than two sides")
     number = use.call.args[1]
     if isinstance(number, bool) or not isinstance(number, (int, float)):
-        raise Unsayable("its other side is no number")
+        raise Unsayable("its other side is not a number")
     return use.aten("ne.Scalar", {"n": 0}, {"c": number}, shape=use.shape())
 
 

@@ -38,7 +38,7 @@ _GATES = {"LSTM": (0, 1, 2, 3), "GRU": (1, 0, 2)}
 def write_rnn(model: Model, node: Node) -> Held:
     attrs, kind = node.attrs, node.variant or ""
     if attrs["p"] and attrs["layers"] > 1:
-        model.notes.append(f"{node.name}: its dropout between layers is left out")
+        model.notes.append(f"{node.name}: its dropout between layers is skipped")
     for state, _ in node.inputs[1:]:
         if not _is_zero_state(model, state):
             refuse(node, "it starts from states that are handed in")
@@ -182,7 +182,7 @@ def write_attention(model: Model, node: Node) -> Held:
     if len(node.inputs) > 3:
         refuse(node, "it has a mask")
     if node.attrs["p"]:
-        model.notes.append(f"{node.name}: its dropout of {node.attrs['p']} is left out")
+        model.notes.append(f"{node.name}: its dropout of {node.attrs['p']} is skipped")
     shapes = [model.known_shape(node, port) for port in node.inputs]
     heads = node.attrs["heads"]
     if {len(shape) for shape in shapes} != {4 if heads is None else 3}:
@@ -194,7 +194,7 @@ def write_attention(model: Model, node: Node) -> Held:
     config = {"is_causal": node.attrs["causal"], "flash_attention": False}
     after, width = model.shape((node.name, 0)), shapes[0][-1]
     if not isinstance(width, int):
-        refuse(node, "the width of its query is not known")
+        refuse(node, "the width of its query is unknown")
     scale = node.attrs["scale"]
     if scale is None:
         scale = (width // (heads or 1)) ** -0.5
@@ -206,7 +206,7 @@ def write_attention(model: Model, node: Node) -> Held:
         return model.layer_of(node, "Permute", {"dims": [2, 1, 3]}, [out])
     target = [n if isinstance(n, int) else -1 for n in (after or (None, None, None))[1:]]
     if target.count(-1) > 1:
-        refuse(node, "two of its lengths are not known")
+        refuse(node, "two of its lengths are unknown")
     return model.layer_of(node, "Reshape", {"target_shape": target}, [out])
 
 
@@ -233,7 +233,7 @@ def read_time_distributed(use: Use) -> Port:
     """A dense layer works on the last axis anyway, at every step alike."""
     inner = use.layer.inner.get("layer")
     if inner is None or inner.kind != "Dense" or not inner.known:
-        raise Unsayable("what it repeats is no dense layer")
+        raise Unsayable("what it repeats is not a dense layer")
     settings = Settings(inner.config)
     use.config.get("layer")
     use.graph.check_dtype(settings)

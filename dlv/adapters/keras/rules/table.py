@@ -110,9 +110,9 @@ def write_keras_layer(model: Model, node: Node, source: Mapping[str, Any]) -> He
     try:
         config = json.loads(text)
     except (ValueError, RecursionError):
-        refuse(node, "its settings are no JSON")
+        refuse(node, "its settings are not JSON")
     if not isinstance(config, dict):
-        refuse(node, "its settings are no JSON object")
+        refuse(node, "its settings are not JSON object")
     inputs = [model.plain(port) for port in node.inputs]
     args = [_argument(node, item, inputs) for item in source.get("args", [])]
     module = keyed.pop("module", {}).get("c")
@@ -125,12 +125,12 @@ def write_keras_layer(model: Model, node: Node, source: Mapping[str, Any]) -> He
         refuse(node, f"it holds {odd}")
     if module is not None:
         if not isinstance(module, str) or not _OPERATIONS.fullmatch(module) or not kind.isalnum():
-            refuse(node, f"{str(module)[:40]}.{kind[:40]} is no function of Keras")
+            refuse(node, f"{str(module)[:40]}.{kind[:40]} is not a function of Keras")
         settings = {key: value for key, value in config.items() if key != "name"}
         out = model.op(module, kind, node.name, settings, args, after, named, parents=inputs)
         return _hold_outputs(model, node, out, masked=False)
     if kind not in OWN:
-        refuse(node, f"{kind[:60]} is no layer that comes back from its settings alone")
+        refuse(node, f"{kind[:60]} is not a layer that comes back from its settings alone")
     if kind == "Embedding" and config.get("mask_zero"):
         refuse(node, "it hands on a mask")
     weights = _layer_weights(model, node, kind, config)
@@ -206,7 +206,7 @@ def _layer_weights(
         found[""] = [model.tensor(node, slot) for slot in sorted(numbered, key=int)]
         used = len(numbered)
     if used != len(node.params):
-        refuse(node, "where its tensors belong is not known")
+        refuse(node, "where its tensors belong is unknown")
     return found
 
 

@@ -61,7 +61,7 @@ def lengths_of(shape: Shape, axes: int, channels: str) -> Shape:
 def depth_of(shape: Shape, channels: str) -> int:
     depth = shape[-1 if channels == "last" else 1]
     if not isinstance(depth, int):
-        raise Unsayable("the number of its input's channels is not known")
+        raise Unsayable("the number of its input's channels is unknown")
     return depth
 
 
@@ -264,7 +264,7 @@ def read_deconv(use: Use) -> Port:
         crops.append((before, max(after, 0)))
         more.append(max(-after, 0))
         if more[-1] >= max(s, d):
-            raise Unsayable("it adds more behind than a step")
+            raise Unsayable("it pads more than a step at the end")
     attrs = {
         "out": count_of(use, "filters"),
         "kernel": kernel,
@@ -311,7 +311,7 @@ def write_deconv(model: Model, node: Node) -> Held:
         same, extra = [], [max(more - after, 0) for (_, after), more in rows]
         cut = [[before, max(after - more, 0)] for (before, after), more in rows]
         if any(more >= max(s, 1) for more, s in zip(extra, stride, strict=True) if more):
-            refuse(node, "it adds a whole step behind")
+            refuse(node, "it pads a whole step at the end")
     weight = model.tensor(node, "weight")
     if attrs["layout"] == "kernel_last":
         weight = arranged(weight, (*(axis + 2 for axis in range(axes)), 1, 0))
@@ -387,7 +387,7 @@ def _mean_of_counted(use: Use, mask: Mask, keep: bool) -> Port:
     """The mean over the steps that count: the mean of these by the share of them."""
     counts = use.graph.counted(mask, use)
     if counts is None:
-        raise Unsayable("the mask of its input is not known")
+        raise Unsayable("the mask of its input is unknown")
     kind: dict[str, Any] = {"kind": "to", "dtype": use.graph.dtype or "float32"}
     counts = use.add("RESHAPE", None, kind, inputs=[counts], word="counts")
     kind = {"kind": "unsqueeze", "axis": 2}

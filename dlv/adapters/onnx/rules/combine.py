@@ -53,7 +53,7 @@ def _common(call: Call, places: Sequence[int] = (0, 1)) -> Shape | None:
     try:
         return broadcast(known)
     except ShapeError:
-        raise Cannot("shapes that do not go together") from None
+        raise Cannot("shapes that do not match") from None
 
 
 def _combine_reader(op: str) -> Reader:

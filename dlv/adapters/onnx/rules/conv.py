@@ -25,7 +25,7 @@ def read_pads(
             raise Cannot("pads has a wrong length")
         return list(zip(given[:axes], given[axes:], strict=True))
     if any(given):
-        raise Cannot("pads beside auto_pad")
+        raise Cannot("pads next to auto_pad")
     if how == "VALID":
         return [(0, 0)] * axes
     if how not in ("SAME_UPPER", "SAME_LOWER"):
@@ -38,7 +38,7 @@ def read_pads(
         else:
             length = (call.shape(0) or ())[2 + place : 3 + place]
             if not length or not isinstance(length[0], int) or stride[place] < 1:
-                raise Cannot("auto_pad depends on a length that is not known")
+                raise Cannot("auto_pad depends on a length that is unknown")
             count = -(-length[0] // stride[place])
             total = max((count - 1) * stride[place] + reach - length[0], 0)
         small, large = total // 2, total - total // 2
@@ -105,7 +105,7 @@ def _deconv_pads(
     for place in range(axes):
         length = shape[2 + place] if len(shape) == axes + 2 else None
         if not isinstance(length, int):
-            raise Cannot("the padding depends on a length that is not known")
+            raise Cannot("the padding depends on a length that is unknown")
         target = wanted[place] if wanted else length * stride[place]
         full = stride[place] * (length - 1) + extra[place] + dilation[place] * (kernel[place] - 1)
         total = full + 1 - target

@@ -29,7 +29,7 @@ def read_gemm(call: Call) -> None:
     flip = call.flag("transB", 0)
     held = call.held(1)
     if held is None or len(held.stored.shape) != 2:
-        raise Cannot("no matrix")
+        raise Cannot("no tensor")
     weight, shape = call.weight(1, flipped=held.flipped), held.stored.shape
     layout = "out_in" if bool(flip) != held.flipped else "in_out"
     out = shape[0] if layout == "out_in" else shape[1]

@@ -101,7 +101,7 @@ def written_lengths(g: Graph, node: Node, inputs: Sequence[Item], first: int) ->
         if place in come:
             result.append(checked_length(come[place]))
         elif dim is None:
-            raise UsageError(f"its size {size} leaves open what nothing tells")
+            raise UsageError(f"its size {size} has unknown lengths")
         else:
             result.append(g.symbol(dim) if isinstance(dim, str) else dim)
     return result
@@ -119,7 +119,7 @@ def _recorded(g: Graph, node: Node, inputs: Sequence[Item], first: int) -> Lengt
 def checked_length(item: Any) -> int | Value:
     if isinstance(item, (int, Value)) and not isinstance(item, bool):
         return item
-    raise UsageError(f"{item!r} is no length")
+    raise UsageError(f"{item!r} is not a length")
 
 
 _NAMES = {
@@ -234,7 +234,7 @@ def read_flatten(call: Call) -> None:
         return call.emit("RESHAPE", {"kind": "view", "size": [1, -1]}, (x,))
     if axis < 0 or (shape is not None and axis >= len(shape)):
         if shape is None or axis < 0:
-            raise Cannot("the rank is not known")
+            raise Cannot("the rank is unknown")
         flat = x if axis == 1 else _flat(call, x, axis)
         return call.emit("RESHAPE", {"kind": "unsqueeze", "axis": 1}, (flat,))
     if axis > 1:
@@ -284,7 +284,7 @@ def read_slice(call: Call) -> None:
         steps = call.whole(4) if call.has(4) else [1] * len(starts)
     cuts = list(zip(axes, starts, ends, steps, strict=False))
     if not cuts or len({len(axes), len(starts), len(ends), len(steps)}) > 1:
-        raise Cannot("starts and ends do not go together")
+        raise Cannot("starts and ends do not match")
     for place, (axis, start, end, step) in enumerate(cuts):
         if not isinstance(start, int) or not isinstance(end, int):
             if len(cuts) > 1:
@@ -321,10 +321,10 @@ def read_split(call: Call) -> None:
         raise Cannot("other pieces than outputs")
     if sizes is None:
         if shape is None:
-            raise Cannot("the length is not known")
+            raise Cannot("the length is unknown")
         length = shape[call.axis(axis, len(shape))]
         if not isinstance(length, int):
-            raise Cannot("the length is not known")
+            raise Cannot("the length is unknown")
         each = -(-length // len(outputs))
         sizes = [each] * (len(outputs) - 1)
         sizes.append(length - sum(sizes))
@@ -370,7 +370,7 @@ def read_expand(call: Call) -> None:
     x, entries = call.port(0), list(call.entries(1))
     have = list(call.shape(0) or ())
     if call.shape(0) is None:
-        raise Cannot("the rank is not known")
+        raise Cannot("the rank is unknown")
     entries = [1] * (len(have) - len(entries)) + entries
     new = len(entries) - len(have)
     for place in range(new, len(entries)):
@@ -379,7 +379,7 @@ def read_expand(call: Call) -> None:
         if entry == 1 or (symbol is not None and symbol == dim):
             entries[place] = -1
         elif isinstance(entry, int) and isinstance(dim, int) and dim not in (1, entry):
-            raise Cannot("lengths that do not go together")
+            raise Cannot("lengths that do not match")
     size, ports = read_size(call, entries)
     call.emit("RESHAPE", {"kind": "expand", "size": size}, (x, *ports))
 
@@ -423,7 +423,7 @@ def read_fill(call: Call) -> None:
     if value is not None:
         values = value.values(1) if isinstance(value, Stored) else None
         if not values or value.dtype != "float32":
-            raise Cannot("a filling that is no float32")
+            raise Cannot("a filling that is not a float32")
         number = float(values[0])
     size, ports = read_size(call, call.entries(0))
     call.emit("RESHAPE", {"kind": "fill", "size": size, "const": number}, ports, dtype="float32")

@@ -126,7 +126,7 @@ def _slot(g: Graph, node: Node, slot: str, x: Value, shape: Shape | None) -> Val
         return g.weight(node, slot, x.dtype)
     numbers = tuple(dim for dim in shape or () if isinstance(dim, int))
     if shape is None or len(numbers) != len(shape) or prod(numbers) > MOST_NUMBERS:
-        raise UsageError("how many channels are normalised is not known, or too many")
+        raise UsageError("how many channels are normalized is unknown, or too many")
     return g.constant([float(slot == "weight")] * prod(numbers), x.dtype, numbers)
 
 

@@ -95,7 +95,7 @@ def _pool_reader(variant: str) -> Reader:
         pad = read_pads(call, kernel, stride, dilation)
         same = call.text("auto_pad", "NOTSET").startswith("SAME")
         if same and (call.flag("ceil_mode", 0) or any(step != 1 for step in dilation)):
-            raise Cannot("runtimes do not agree on what comes out")
+            raise Cannot("runtimes disagree on the result")
         attrs = {
             "kernel": kernel,
             "stride": stride,

@@ -1,0 +1,233 @@
+"""What people read is plain English: no banned words, one word per thing, hints that exist.
+
+Every string of the program is looked at, but for docstrings (those of commands are help texts),
+SQL, and patterns of regular expressions.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+import pytest
+
+import dlv.cli as cli
+import dlv.commands.shared.topics as topics
+
+ROOT = Path(__file__).parents[1]
+SQL = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE|CREATE|PRAGMA|WHERE|FROM|JOIN)\b")
+
+# pattern -> what to write instead
+BANNED = {
+    r"\b(?:is|are|was|were|be) no (?!longer\b)": "is not a",
+    r"\bthere (?:is|are) no\b": "no such X, or no X",
+    r"\banew\b": "again",
+    r"\bsurely\b": "guaranteed",
+    r"\b(?:whoever|nobody|somebody)\b": "name the user, the file or dlv",
+    r"\bmeanwhile\b": "by another process, during the operation",
+    r"\bpass(?:ed)? over\b": "skip",
+    r"\bright already\b": "already up to date",
+    r"\bexclude each other\b": "cannot be combined",
+    r"\bis about\b": "requires",
+    r"\b(?:stands?|lies?)\b": "is",
+    r"\bends? too early\b": "is truncated",
+    r"\bnot known\b": "unknown",
+    r"\bany more\b": "no longer",
+    r"\bwanted\b": "expected, required",
+    r"\btexts\b|\ba text\b": "string",
+    r"\bbeside\b": "next to",
+    r"\bbehind\b": "after",
+    r"\bblanks\b": "spaces",
+    r"\bmend(?:s|ed)?\b": "repair",
+    r"\bdamaged\b": "corrupt",
+    r"\bcatalogue\b": "database",
+    r"\bmatrices\b|(?<!confusion )\bmatrix\b": "tensor",
+    r"(?<!`)\bsnapshots?\b": "checkpoint",
+    r"\blossy\b": "quantized",
+    r"\bnormalis|\bcolour\b|\boptimis": "US spelling",
+    r"\b(?:who|whom|whose|which|what) (?:gave|asks|looks)\b": "name the agent",
+}
+
+
+class Said(NamedTuple):
+    where: str
+    text: str
+
+
+def said() -> Iterator[Said]:
+    """Every string with a space in it, the placeholders of f-strings as {}."""
+    for path in sorted((ROOT / "dlv").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        inner: set[ast.AST] = set()
+        for node in ast.walk(tree):
+            holds_docstring = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+            if isinstance(node, holds_docstring) and ast.get_docstring(node) is not None:
+                inner.add(node.body[0].value)  # type: ignore[attr-defined]
+            if isinstance(node, ast.JoinedStr):
+                inner.update(node.values)
+            if _is_pattern(node):
+                inner.update(ast.walk(node))
+        for node in ast.walk(tree):
+            text = None if node in inner else _text(node)
+            if text and " " in text.strip() and not SQL.search(text):
+                yield Said(f"{path.relative_to(ROOT)}:{node.lineno}", text)  # type: ignore[attr-defined]
+
+
+def _text(node: ast.AST) -> str | None:
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.JoinedStr):
+        return "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values
+        )
+    return None
+
+
+def _is_pattern(node: ast.AST) -> bool:
+    called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+    return called and ast.unparse(node.func) == "re.compile"  # type: ignore[attr-defined]
+
+
+def helps() -> Iterator[Said]:
+    """The help of every command as users see it, and the topics of `dlv help`."""
+    context = click.Context(cli.program, info_name="dlv")
+    yield Said("dlv --help", cli.program.get_help(context))
+    for name in cli.COMMANDS:
+        command = cli.program.get_command(context, name)
+        assert command is not None
+        yield Said(
+            f"dlv {name} --help",
+            command.get_help(click.Context(command, info_name=name, parent=context)),
+        )
+    for topic, text in topics.TOPICS.items():
+        yield Said(f"dlv help {topic}", text)
+
+
+@pytest.mark.parametrize("pattern", BANNED)
+def test_banned_words(pattern: str) -> None:
+    found = [
+        f"{each.where}: {each.text[:120]!r}: write {BANNED[pattern]}"
+        for each in (*said(), *helps())
+        if re.search(pattern, each.text)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_commands_in_hints_exist() -> None:
+    """`dlv WORD --option` in any string names a command and an option that there are."""
+    context = click.Context(cli.program, info_name="dlv")
+    wrong = []
+    for each in said():
+        for line in re.findall(r"(?:^|[ `:(])dlv ([a-z][a-z-]+(?: [^`;:()\n]*)?)", each.text):
+            name, *words = _words(line)
+            command = cli.program.get_command(context, name)
+            if command is None:
+                if len(name) > 2 and not _is_prose(name):
+                    wrong.append(f"{each.where}: dlv {line}")
+                continue
+            known = {opt for p in command.params for opt in (*p.opts, *p.secondary_opts)}
+            known |= {"--help"}
+            ends = next((at for at, word in enumerate(words) if word in ("&&", "||")), len(words))
+            words = words[:ends]
+            options = [word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)]
+            wrong += [f"{each.where}: dlv {line}: {o}" for o in options if o not in known]
+    assert not wrong, "\n".join(wrong)
+
+
+def _words(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return line.split()
+
+
+# What follows the name of the program in sentences such as "dlv does not support".
+_PROSE = set(
+    [
+        "knows",
+        "keeps",
+        "runs",
+        "raise",
+        "had",
+        "command",
+        "network",
+        "cannot",
+        "can",
+        "does",
+        "process",
+        "processes",
+        "version",
+        "reads",
+        "stores",
+        "needs",
+        "is",
+        "was",
+        "has",
+        "and",
+        "or",
+        "that",
+        "which",
+        "repository",
+        "itself",
+        "to",
+        "in",
+        "of",
+        "on",
+        "by",
+        "made",
+        "makes",
+        "may",
+        "must",
+        "says",
+        "writes",
+        "wrote",
+        "on",
+        "its",
+        "own",
+        "files",
+        "traces",
+        "understands",
+        "trial",
+        "answer",
+        "reader",
+        "run",
+        "object",
+        "the",
+        "supports",
+    ]
+)
+
+
+def _is_prose(word: str) -> bool:
+    return word in _PROSE
+
+
+def test_help_fits_a_screen() -> None:
+    lines = cli.program.get_help(click.Context(cli.program, info_name="dlv")).split("\n")
+    assert len(lines) <= 60
+    for name, (_, summary, _) in cli.COMMANDS.items():
+        assert len(summary) <= 50, name
+        assert not summary.endswith("."), name
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_of_a_command(name: str) -> None:
+    """A summary, one short paragraph, options that start with a verb, examples."""
+    context = click.Context(cli.program, info_name="dlv")
+    command = cli.program.get_command(context, name)
+    assert command is not None
+    paragraphs = (command.help or "").split("\n\n")
+    assert len(paragraphs) <= 2
+    assert len(paragraphs[0]) <= 60
+    assert sum(len(part.split("\n")) for part in paragraphs[1:]) <= 6
+    for option in command.params:
+        if isinstance(option, click.Option) and not option.hidden:
+            text = option.help or ""
+            assert text.endswith("."), (name, option.name)
+            assert text[:1].isupper() or text.startswith("mlflow: "), (name, option.name)
+            assert not re.match(r"(Only|Of|Else|Also|Not|For|Where|If)\b", text), (name, text)
