@@ -123,7 +123,7 @@ def _origin(call: Invocation, entry: history.Entry) -> str:
     extra = f" copy of {named['copy']}" if "copy" in named else ""
     if entry.version.scheme:
         extra += f" quantized: {escape(entry.version.scheme)}"
-        extra += f" of {named['scheme']}" if "scheme" in named else ""
+        extra += f" of {named['quantize']}" if "quantize" in named else ""
     return extra
 
 

@@ -131,8 +131,12 @@ def _with_results(summaries: Iterable[Summary], results: Mapping[str, float]) ->
     return {summary.name: summary for summary in every}
 
 
+def shown_kind(kind: str) -> str:
+    return "quantize" if kind == "scheme" else kind
+
+
 def _parents(version: Version, labels: Mapping[str, str]) -> tuple[Parent, ...]:
-    return tuple(Parent(base, kind, labels.get(base)) for base, kind in version.parents)
+    return tuple(Parent(base, shown_kind(kind), labels.get(base)) for base, kind in version.parents)
 
 
 def _known(entries: Sequence[Entry]) -> tuple[set[str], set[str]]:
@@ -344,7 +348,10 @@ def _children_first(by_id: Mapping[str, Version]) -> list[Version]:
 
 @dataclass(frozen=True)
 class Parent:
-    """`label` is None where the parent is not in this repository."""
+    """A parent as it is shown; `label` is None if it is not in this repository.
+
+    Manifests call the kind of a quantized version's parent "scheme".
+    """
 
     id: str
     kind: str
@@ -369,7 +376,8 @@ def parents_of(db: Database, version: Version) -> tuple[Parent, ...]:
     """The first one is that whose parts were carried on."""
     found = [(versions.by_id(db, base), base, kind) for base, kind in version.parents]
     return tuple(
-        Parent(base, kind, None if row is None else row.label) for row, base, kind in found
+        Parent(base, shown_kind(kind), None if row is None else row.label)
+        for row, base, kind in found
     )
 
 
@@ -378,7 +386,7 @@ def lossy_note(db: Database, version: Version) -> str | None:
     if version.scheme is None:
         return None
     text = f"{version.label} is quantized to {version.scheme}"
-    found = [parent for parent in parents_of(db, version) if parent.kind == "scheme"]
+    found = [parent for parent in parents_of(db, version) if parent.kind == "quantize"]
     if found:
         return f"{text}; the exact weights are in {found[0].label or found[0].id[:12]}"
     return f"{text}; the exact weights are not stored"

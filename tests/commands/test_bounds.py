@@ -41,11 +41,11 @@ def test_json(dlv: Dlv, committed: Path) -> None:
     (row,) = found.document["bounded"]
     assert (row["version"], row["made"], row["calibration"]) == ("mlp@1", True, "rows.npz")
     # The small ones lay in one chunk with the first weight.
-    assert (row["changed"], row["matrices"], row["why"]) == (4, 4, None)
+    assert (row["changed"], row["tensors"], row["why"]) == (4, 4, None)
     assert row["helps"] == {"f64": True, "strict": True}
     shares = [level["share"] for level in row["levels"]]
     assert shares == sorted(shares)
-    assert (shares[-1], row["levels"][-1]["determined"]) == (1.0, 1.0)
+    assert (shares[-1], row["levels"][-1]["decided"]) == (1.0, 1.0)
     assert row["levels"][-1]["planes"] == dict.fromkeys(row["levels"][0]["planes"], 4)
     assert found.document["skipped"] == []
     again = dlv("archive", "--bounds", json=True).document["bounded"]
@@ -62,7 +62,7 @@ def test_text(dlv: Dlv, committed: Path) -> None:
     assert cells[6] == "rows.npz"
     screen = dlv("archive", "--bounds", tty=True).stdout
     assert "as before" in screen
-    assert "determined" in screen
+    assert "decided" in screen
     assert len(dlv("archive", "--bounds", "-q").stdout.split()[0]) == 64
 
 
@@ -95,7 +95,7 @@ def test_what_does_not_go_with_it(dlv: Dlv, committed: Path, others: list[str]) 
 def test_settings_of_rows_alone(dlv: Dlv, committed: Path, words: tuple[str, str]) -> None:
     refused = dlv("archive", *words)
     assert refused.code == 2
-    assert "are for --bounds" in refused.stderr
+    assert "require --bounds" in refused.stderr
 
 
 def test_rows_are_read_as_an_evaluation_reads_them(dlv: Dlv, committed: Path) -> None:
@@ -112,8 +112,8 @@ def test_rows_are_read_as_an_evaluation_reads_them(dlv: Dlv, committed: Path) ->
     (row,) = dlv(*bounds, *said, json=True).document["bounded"]
     assert (row["made"], row["calibration"]) == (True, "raw.npz")
     (plain,) = dlv(*bounds, "--calibration", "rows.npz", json=True).document["bounded"]
-    assert [level["determined"] for level in plain["levels"]] == [
-        level["determined"] for level in row["levels"]
+    assert [level["decided"] for level in plain["levels"]] == [
+        level["decided"] for level in row["levels"]
     ]
     assert [level["planes"] for level in plain["levels"]] == [
         level["planes"] for level in row["levels"]
@@ -160,4 +160,4 @@ def test_a_lowered_norm_is_found(
     found = dlv("fsck")
     assert found.code == 6
     assert "mlp@1" in found.stdout
-    assert "node `fc1`: opn is" in found.stdout
+    assert "layer `fc1`: opn is" in found.stdout

@@ -47,7 +47,7 @@ def test_the_same_again(dlv: Dlv, filled: Path, kind: str, first: bool, parent: 
     again = dlv(*words, json=True)
     assert again.code == 0, again.stderr
     assert again.document["id"] == one.document["id"]
-    assert "nothing was committed again" in again.stderr
+    assert "nothing committed" in again.stderr
     assert dlv("list").stdout.count("fresh@") == 1
     assert dlv("fsck").code == 0
     if first:  # it is asked for

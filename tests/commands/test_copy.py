@@ -80,7 +80,7 @@ def test_edited(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
     document = dlv("commit", "-m", "Deeper", json=True).document
     assert (document["name"], document["number"]) == ("lenet-deep", 1)
     found = dlv("diff", "lenet@1", "lenet-deep", "--network", json=True).document
-    assert [layer["name"] for layer in found["structure"]["added"]] == ["norm1", "act1"]
+    assert [layer["name"] for layer in found["network"]["added"]] == ["norm1", "act1"]
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -170,7 +170,7 @@ def test_removed_and_brought_back(dlv: Dlv, logged: Path) -> None:
     dlv("add", "model.safetensors")
     dlv("commit", "-m", "second")
     assert dlv("rm", "net@1").code == 0
-    assert "net@1 was removed" in dlv("metrics", "net@1").stderr  # it can be read till gc takes it
+    assert "net@1 is removed" in dlv("metrics", "net@1").stderr  # it can be read till gc takes it
     with api.open(logged) as repo, repo.curves() as curves:
         assert curves.runs == ["net@2"]
     assert dlv("undo").code == 0

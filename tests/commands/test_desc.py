@@ -58,8 +58,7 @@ def test_all_figures_from_some_planes(dlv: Dlv, snapshot: Dlv, filled: Path, mod
 
 
 def test_figures_from_some_planes_hold_the_exact_ones(dlv: Dlv, filled: Path) -> None:
-    exact = dlv("desc", "lenet", "--stats", "--exact", json=True).document["tensors"]
-    assert exact == dlv("desc", "lenet", "--stats", json=True).document["tensors"]
+    exact = dlv("desc", "lenet", "--stats", json=True).document["tensors"]
     for planes in (1, 2, 3, 4):
         rows = dlv("desc", "lenet", "--stats", "--planes", planes, json=True).document["tensors"]
         for row, known in zip(rows, exact, strict=True):

@@ -109,7 +109,7 @@ class TestFigures:
     def test_precision(self, dlv: Dlv, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         told = dlv("eval", "lenet", "test.npz", "--precision", "float32", json=True)
         (found,) = told.document["results"]
-        assert found["reference"] == "float32"
+        assert found["precision"] == "float32"
         exact = dlv("eval", "lenet", "test.npz", json=True).document["results"][0]
         assert found["metrics"]["loss"] != exact["metrics"]["loss"]
         assert found["metrics"]["loss"] == pytest.approx(exact["metrics"]["loss"], rel=1e-5)
@@ -183,7 +183,7 @@ class TestData:
         (plain,) = dlv("eval", "lenet", "test.npz", json=True).document["results"]
         assert found["accuracy"] == plain["accuracy"]
         less = dlv("eval", "lenet", "test.npz", "--set", "data.rows=5", json=True)
-        assert less.document["results"][0]["rows"] == 5
+        assert less.document["results"][0]["examples"] == 5
 
     def test_code_that_is_named(self, dlv: Dlv, data: Path) -> None:
         text = "import numpy\ndef held_out():\n    with numpy.load('test.npz') as held:\n"
@@ -212,7 +212,7 @@ class TestData:
 class TestSaved:
     def test_results_are_facts(self, dlv: Dlv, data: Path) -> None:
         result = dlv("eval", "lenet@1", "lenet@2", "test.npz")
-        assert "saved with lenet@1, lenet@2" in result.stderr
+        assert "saved results of lenet@1, lenet@2" in result.stderr
         facts = [
             json.loads(path.read_bytes())
             for path in (data.parent / ".dlv" / "facts").rglob("*.json")
@@ -243,7 +243,7 @@ class TestSaved:
         assert [entry["verb"] for entry in log[:2]] == ["eval", "commit"]
         taken = dlv("undo")  # the commit: results of a test are not what people mean by undo
         assert "commit" in taken.stdout
-        assert f"to undo it too: to redo it: dlv undo --op {log[0]['id']}" in taken.stderr
+        assert f"to undo it too: dlv undo --op {log[0]['id']}" in taken.stderr
         assert dlv("desc", "lenet@1", json=True).document["evaluations"] == before
         assert dlv("undo", "--op", str(log[0]["id"])).code == 0
         assert dlv("desc", "lenet@1", json=True).document["evaluations"] == []

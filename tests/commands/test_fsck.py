@@ -118,7 +118,7 @@ def test_what_belongs_to_no_version_is_said_with_verbose(dlv: Dlv, filled: Path)
         assert repository.head is not None
         manifest = replace(repository.manifest(repository.head), message="never committed")
         repository.write_manifest(manifest)
-    assert "1 object is owned by no version" in dlv("fsck", "-v").stderr
+    assert "1 object belongs to no version" in dlv("fsck", "-v").stderr
     assert dlv("fsck", json=True).document["dangling"] == [
         {"kind": "manifest", "object": manifest.id}
     ]

@@ -59,7 +59,7 @@ def test_head_by_default(dlv: Dlv, branched: Path) -> None:
 def test_a_removed_version_is_in_its_line(dlv: Dlv, snapshot: Dlv, filled: Path) -> None:
     dlv("rm", "lenet@2")
     result = dlv("log", "lenet@2", "--graph", tty=True)
-    assert "lenet@2 was removed" in result.stderr
+    assert "lenet@2 is removed" in result.stderr
     snapshot(result)
     snapshot(dlv("log", "--graph", tty=True), "from its child")
 

@@ -59,11 +59,11 @@ def test_desc(dlv: Dlv, snapshot: Dlv, rounded: Path, mode: str) -> None:
         assert result.document["version"]["quantized"] == "uniform:4"
     else:
         lines = result.stdout.splitlines()
-        assert sum("uniform:4" in line and "lossy" in line for line in lines) == 1
+        assert sum("uniform:4" in line and "quantized" in line for line in lines) == 1
 
 
 def test_a_matrix(dlv: Dlv, rounded: Path) -> None:
-    shown = dlv("show", "lenet@3", "--tensor", "fc.weight", json=True).document["matrix"]
+    shown = dlv("show", "lenet@3", "--tensor", "fc.weight", json=True).document["tensor"]
     assert shown["layout"] == "table"
 
 
@@ -112,7 +112,7 @@ class TestCommit:
     def test_from_the_configuration(self, dlv: Dlv) -> None:
         dlv("config", "commit.scheme", "fp16")
         made = dlv("commit", "-m", "A", "--name", "m", json=True).document
-        assert (made["scheme"], made["rounded"]) == ("fp16", 2)
+        assert (made["quantized"], made["rounded"]) == ("fp16", 2)
 
     @pytest.mark.parametrize("text", ["unifrm:8", "uniform:9", "fp16:2"])
     @pytest.mark.parametrize("mode", ["pipe", "json"])

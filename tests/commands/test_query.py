@@ -178,7 +178,7 @@ REFUSED: dict[str, tuple[list[str], int]] = {
     "no text": ([], 2),
     "no such file": (["--file", "nowhere.dql"], 4),
     "text and file": (["select m", "--file", "x"], 2),
-    "two formats": (["select m", "--format", "csv", "--format", "jsonl"], 2),
+    "two formats": (["select m", "-q", "--format", "jsonl"], 2),
     "no such format": (["select m", "--format", "yaml"], 2),
     "list and text": (["--list", "select m"], 2),
     "show what is not there": (["--show", "god"], 4),

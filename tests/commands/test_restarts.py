@@ -42,7 +42,7 @@ def test_metrics(dlv: Dlv, restarted: Path, policy: str | None) -> None:
         "preempt": [(12, 4.0, 4), (12, 5.5, 11)],
         "keep": [(17, 9.0, 9), (17, 5.5, 11)],
     }
-    assert [(each["n"], each["max"], each["max_step"]) for each in found] == expected[policy]
+    assert [(each["points"], each["max"], each["max_step"]) for each in found] == expected[policy]
 
 
 @pytest.mark.parametrize("mode", ["tty", "pipe", "json"])

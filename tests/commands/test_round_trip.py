@@ -209,7 +209,7 @@ def test_several_files_of_one_snapshot() -> None:
         added = {p.name: p.read_bytes() for p in folder.glob("*.safetensors")}
         run(folder, "add", ".")
         made = run(folder, "commit", "-m", "shards", "--name", "shards")
-        assert made["snapshots"] == 1
+        assert made["checkpoints"] == 1
         run(folder, "checkout", "HEAD", "--to", "out")
         assert {p.name: p.read_bytes() for p in (folder / "out").iterdir()} == added
         run(folder, "export", "HEAD", "one.npz")

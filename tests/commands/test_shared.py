@@ -128,5 +128,5 @@ def test_whose_a_file_is(tmp_path: Path) -> None:
     found = denied(path / "below")
     assert found is not None
     assert found[0].startswith(f"permission denied: {path} is owned by ")
-    assert found[0].endswith("its mode is 600")
+    assert found[0].endswith("with mode 600")
     assert found[1] == f"chmod u+rwX {path}"

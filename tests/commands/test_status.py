@@ -87,4 +87,4 @@ def test_on_a_real_terminal(dlv_pty: Dlv, filled: Path) -> None:
     (filled / "train.py").unlink()
     result = dlv_pty("status")
     assert result.code == 0
-    assert "to write this part: dlv checkout HEAD train.py" in result.stdout
+    assert "dlv checkout HEAD PATH" in result.stdout

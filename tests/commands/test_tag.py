@@ -84,7 +84,7 @@ def test_who_waits_for_another_is_told(
 
     def told(output: Output, text: str) -> None:
         message(output, text)
-        if text.startswith("waiting"):
+        if text.startswith("Waiting"):
             os.close(descriptor)
 
     monkeypatch.setattr(Output, "message", told)

@@ -103,7 +103,7 @@ def test_versions_from_the_address_to_the_end(
     assert {"scalars", "timeseries", "graphs", "hparams"} <= set(active)
     code, out, err = server.end()
     assert (code, out) == (0, "")
-    assert "shows lenet lenet@1; Ctrl-C ends it\n" in err
+    assert "Serving lenet lenet@1; press Ctrl-C to stop\n" in err
     assert "Traceback" not in err
 
 

@@ -68,8 +68,8 @@ def test_no_runs(dlv: Dlv, workspace: Path) -> None:
     dlv("init")
     result = dlv("trials", tty=True)
     assert (result.code, result.stdout) == (0, "")
-    assert "no runs" in result.stderr
-    assert dlv("trials", json=True).document["runs"] == []
+    assert "no sweeps" in result.stderr
+    assert dlv("trials", json=True).document["sweeps"] == []
     assert not (workspace / ".dlv" / "trials.db").exists()
     assert dlv("trials", "latest").code == 4
 
@@ -111,7 +111,7 @@ def test_a_run_whose_worker_was_killed_is_interrupted(
     book.now = time.time()
     assert isinstance(book.ledger.claim(replace(here, started=here.started + started)), Claim)
     assert dlv("trials").stdout.split("\t")[1] == state
-    assert dlv("trials", json=True).document["runs"][0]["at_work"] == (state == "running")
+    assert dlv("trials", json=True).document["sweeps"][0]["at_work"] == (state == "running")
 
 
 def test_a_run_is_ended(dlv: Dlv, book: Book) -> None:
@@ -155,7 +155,7 @@ def test_a_beginning_that_fits_two_runs(dlv: Dlv, book: Book) -> None:
 def test_completion_offers_runs(dlv: Dlv, book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (
         ("_DLV_COMPLETE", "bash_complete"),
-        ("COMP_LINE", "to see their state: dlv trials "),
+        ("COMP_LINE", "dlv trials "),
     ):
         monkeypatch.setenv(name, value)
     assert dlv().stdout.split() == ["plain,latest", f"plain,{RUN[:12]}"]

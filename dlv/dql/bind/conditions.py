@@ -403,7 +403,7 @@ def _within(binder: Binder, part: ast.In, left: Thing) -> Condition:
     if kind != ANY and not binder.is_kind(single, kind):
         raise binder.fault(
             part.span,
-            f"{binder.short(part.left)} is {binder.holds(single)}, and the query behind"
+            f"{binder.short(part.left)} is {binder.holds(single)}, and the query after"
             f" `in` returns {WORDS[kind]}",
         )
     return holding(binder, part, single, lambda one: Within(one, result.query))

@@ -319,7 +319,7 @@ def test_all_fail(repository: Repository) -> None:
         ask(repository, f'{ONE}, config.fault = "raise" vary config.seed in 0..1 into "none"')
     assert caught.value.exit_code == 4
     assert caught.value.why == "trial #1 of net@1: RuntimeError: this trial was not meant to be"
-    wanted = r"to see their state: dlv trials [0-9a-f]{7} 1 shows .*--retry-failed .*output.txt\Z"
+    wanted = r"dlv trials [0-9a-f]{7} 1 shows .*output.txt\); to retry: --retry-failed\Z"
     assert re.match(wanted, caught.value.hint or "")
     assert committed(repository, "none") == []
 
