@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "log_model", "open"]
 
 
+def __dir__() -> list[str]:
+    return [*globals(), "log_model", "open"]
+
+
 def __getattr__(name: str) -> Any:
     if name in ("log_model", "open"):
         return getattr(importlib.import_module("dlv.api"), name)

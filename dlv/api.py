@@ -170,7 +170,7 @@ class Repo:
         *,
         name: str | None = None,
         weights: Mapping[str, Any] | None = None,
-        snapshots: Mapping[int, Mapping[str, Any]] | None = None,
+        checkpoints: Mapping[int, Mapping[str, Any]] | None = None,
         parameters: Mapping[str, Any] | None = None,
         metrics: Mapping[str, float | Sequence[tuple[int, float]]] | None = None,
         parents: Sequence[str] = (),
@@ -179,12 +179,12 @@ class Repo:
     ) -> Version:
         """Commit what is staged, plus what is given: arrays by name, numbers, settings.
 
-        `weights` are the version's own, `snapshots` earlier ones by step. `metrics` are numbers
+        `weights` are the version's own, `checkpoints` earlier ones by step. `metrics` are numbers
         or lists of (step, value). The parent is HEAD, unless others are named; `orphan`: none.
         """
         spool = Spool(self.repository.path)
         try:
-            for step, values in (snapshots or {}).items():
+            for step, values in (checkpoints or {}).items():
                 spool.save(values, step)
             if weights is not None:
                 spool.save(weights, None)

@@ -166,9 +166,7 @@ KEYS: dict[str, Key] = {
     "archive.algorithm": Key(
         "which solver plans", "best", ("best", "mt", "pt", "last", "mst", "spt")
     ),
-    "archive.hot": Key(
-        "more time for latest and tagged versions; 0.1 = 10 % over the fastest", 0.1
-    ),
+    "archive.hot": Key("more time for latest and tagged versions; 0.1 = 10% over the fastest", 0.1),
     "archive.normal": Key("the same for other versions", 1.0),
     "archive.cold": Key("the same for checkpoints on the way", math.inf),
     "archive.enough": Key("read time in seconds that is fast enough for other versions", 2.0),

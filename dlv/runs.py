@@ -71,8 +71,29 @@ class Spool:
 V = TypeVar("V")
 
 
+def _metrics_and_step(given: tuple[Any, ...], step: Any) -> tuple[Mapping[str, Any], Any]:
+    """Tell a step and a dict of metrics apart, in either order."""
+    named: Mapping[str, Any] = {}
+    for value in given:
+        if isinstance(value, Mapping):
+            named = value
+        elif step is None:
+            step = value
+        elif value is not None:
+            raise TypeError("give one step and one dict of metrics")
+    return named, step
+
+
+def _number(value: Any) -> float:
+    detach = getattr(value, "detach", None)  # a tensor that is part of a graph of gradients
+    return float(value if detach is None else detach())
+
+
 class Run(Generic[V]):
     """Collects metrics and checkpoints of a training loop and commits them as one version."""
+
+    def __repr__(self) -> str:
+        return f"<dlv run at step {self._step}: {', '.join(self._points) or 'no metrics yet'}>"
 
     def __init__(
         self,
@@ -92,16 +113,21 @@ class Run(Generic[V]):
         self._step = -1
         self._described = False
 
-    def log(self, step: int | None = None, **values: SupportsFloat) -> None:
-        """Record metrics at a step; without one, the next after the last."""
+    def log(self, *given: Any, step: int | None = None, **values: SupportsFloat) -> None:
+        """Record metrics at a step; without one, the next after the last.
+
+        `run.log(3, loss=0.5)`, `run.log({"loss": 0.5}, step=3)` and `run.log(loss=0.5)` all work.
+        Tensors with one element are taken by value.
+        """
         try:
-            at = self._step + 1 if step is None else operator.index(step)
-            numbers = {tag: float(value) for tag, value in values.items()}
-        except (TypeError, ValueError) as error:
+            named, at = _metrics_and_step(given, step)
+            at = self._step + 1 if at is None else operator.index(at)
+            numbers = {tag: _number(value) for tag, value in {**named, **values}.items()}
+        except (TypeError, ValueError, RuntimeError) as error:
             raise UsageError(
-                f"these are not metrics: {values!r} at step {step!r}"[:200],
+                f"cannot log {given or values!r} at step {step!r}"[:200],
                 why=str(error),
-                hint="run.log(step, loss=0.5): a whole number, and numbers by name",
+                hint='use run.log(step, loss=0.5) or run.log({"loss": 0.5}, step=step)',
             ) from error
         self._step = at
         now = time.time()
@@ -112,7 +138,7 @@ class Run(Generic[V]):
             points.append(number)
         self._spool.note({"step": self._step, "time": now, **numbers})
 
-    def snapshot(self, weights: Any, step: int | None = None, *, in_order: bool = False) -> None:
+    def checkpoint(self, weights: Any, step: int | None = None, *, in_order: bool = False) -> None:
         """Keep a checkpoint: arrays by name, such as `model.state_dict()`, or a torch module.
 
         Without a step it is of the last one logged; where nothing is logged they are counted.

@@ -59,7 +59,7 @@ def test_commit_and_read(repo: Repo, tmp_path: Path) -> None:
         "first",
         name="net",
         weights=own,
-        snapshots={100: earlier},
+        checkpoints={100: earlier},
         parameters={"lr": 0.1},
         metrics={"acc": 0.9, "loss": [(1, 2.0), (2, math.nan)]},
     )
@@ -68,17 +68,17 @@ def test_commit_and_read(repo: Repo, tmp_path: Path) -> None:
     assert (made.parents, made.tags, made.steps, made.step) == ([], (), [100, None], None)
     assert made.created.endswith("Z")
     assert made.hyperparameters == {"lr": 0.1}
-    assert made.matrices == {"conv.b": ("float64", (4,)), "conv.w": ("float32", (4, 3))}
+    assert made.tensors == {"conv.b": ("float64", (4,)), "conv.w": ("float32", (4, 3))}
     for name, value in own.items():
-        np.testing.assert_array_equal(made.matrix(name), value)
+        np.testing.assert_array_equal(made.tensor(name), value)
         assert bytes(made.raw(name)) == value.tobytes()
     for version in (made.at(100), repo["net/100"], repo[f"{made.id[:8]}/100"]):
         assert (version.step, version.id) == (100, made.id)
-        np.testing.assert_array_equal(version.matrix("conv.w"), earlier["conv.w"])
+        np.testing.assert_array_equal(version.tensor("conv.w"), earlier["conv.w"])
     assert repr(made.at(100)).startswith("<dlv version net@1/100 ")
     assert made.metrics["acc"].last == 0.9
     assert (str(made.metrics["loss"].last), made.metrics["loss"].min) == ("nan", 2.0)
-    loss = made.series("loss")
+    loss = made.metric("loss")
     assert list(loss.steps) == [1, 2]
     assert math.isnan(loss.values[1])
     assert made.network is None
@@ -114,8 +114,8 @@ def test_looking_up(repo: Repo) -> None:
 def test_what_is_not_there(repo: Repo) -> None:
     made = repo.commit("1", name="a", weights=weights(), metrics={"loss": 1.0})
     for call, near in (
-        (lambda: made.matrix("conv.v"), "conv.w"),
-        (lambda: made.series("los"), "loss"),
+        (lambda: made.tensor("conv.v"), "conv.w"),
+        (lambda: made.metric("los"), "loss"),
     ):
         with pytest.raises(NotFound) as found:
             call()
@@ -126,13 +126,13 @@ def test_what_is_not_there(repo: Repo) -> None:
     with pytest.raises(NotFound):
         made.at(7)
     empty = repo.commit("2", name="b", parents=[], allow_empty=True)
-    assert empty.matrices == made.matrices  # carried on from HEAD
+    assert empty.tensors == made.tensors  # carried on from HEAD
 
 
 def test_a_version_without_weights(repo: Repo) -> None:
     made = repo.commit("1", name="a", parameters={"lr": 1})
     assert made.steps == []
-    for call in (lambda: made.matrices, lambda: made.matrix("w"), lambda: made.step):
+    for call in (lambda: made.tensors, lambda: made.tensor("w"), lambda: made.step):
         with pytest.raises(NotFound, match="a@1 has no weights"):
             call()
 
@@ -155,7 +155,7 @@ def test_staged_and_given_weights(repo: Repo, tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", extra=np.ones(3))
     repo.add("other.npz")
     made = repo.commit("1", name="a", weights=weights())
-    assert set(made.matrices) == {"conv.w", "conv.b", "extra"}
+    assert set(made.tensors) == {"conv.w", "conv.b", "extra"}
 
 
 def test_a_failed_commit_keeps_no_copies(repo: Repo, tmp_path: Path) -> None:
@@ -183,16 +183,16 @@ def test_torch_weights(repo: Repo) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)).to(torch.bfloat16)
     made = repo.commit("1", name="a", weights=model.state_dict())
     state = model.state_dict()
-    assert {name: shape for name, (_, shape) in made.matrices.items()} == {
+    assert {name: shape for name, (_, shape) in made.tensors.items()} == {
         name: tuple(value.shape) for name, value in state.items()
     }
-    assert made.matrices["0.weight"][0] == "bfloat16"
+    assert made.tensors["0.weight"][0] == "bfloat16"
     for name, value in made.state_dict().items():
         np.testing.assert_array_equal(value, state[name].float().numpy())
     eight = state["0.weight"].to(torch.float8_e4m3fn)
     made = repo.commit("2", weights={"w": eight})
-    assert made.matrices == {"w": ("float8_e4m3", (2, 3))}
-    np.testing.assert_array_equal(made.matrix("w"), eight.float().numpy())
+    assert made.tensors == {"w": ("float8_e4m3", (2, 3))}
+    np.testing.assert_array_equal(made.tensor("w"), eight.float().numpy())
 
 
 def test_state_dict_leaves_optimizers_out(repo: Repo, tmp_path: Path) -> None:
@@ -205,12 +205,12 @@ def test_state_dict_leaves_optimizers_out(repo: Repo, tmp_path: Path) -> None:
     torch.save(state, tmp_path / "ckpt.pt")
     repo.add("ckpt.pt")
     made = repo.commit("1", name="a")
-    assert len(made.matrices) > len(made.state_dict()) == 2
+    assert len(made.tensors) > len(made.state_dict()) == 2
 
 
 def _stopped(repo: Repo) -> None:
     with repo.run("net") as run:
-        run.snapshot(weights(3), step=3)
+        run.checkpoint(weights(3), step=3)
         raise ZeroDivisionError
 
 
@@ -219,7 +219,7 @@ def test_a_run(repo: Repo) -> None:
         run.parameters["epochs"] = 2
         for step in (1, 2):
             run.log(step=step, loss=1 / step)
-            run.snapshot(weights(step))
+            run.checkpoint(weights(step))
     version = run.version
     assert isinstance(version, Version)
     assert (version.message, version.steps, version.step) == ("my run", [1, 2], 2)
@@ -240,14 +240,14 @@ def test_a_run(repo: Repo) -> None:
 
 def test_runs_of_different_models_have_nothing_in_common(repo: Repo) -> None:
     with repo.run("one", parameters={"lr": 0.1}) as run:
-        run.snapshot(weights(1), step=1)
+        run.checkpoint(weights(1), step=1)
     with repo.run("two", parameters={"layers": 3}) as run:
         run.log(loss=1.0)
     assert repo["two"].parents == []
     assert repo["two"].hyperparameters == {"layers": 3}
     assert repo["two"].steps == []
     with repo.run("one") as run:
-        run.snapshot(weights(2), step=1)
+        run.checkpoint(weights(2), step=1)
     assert repo["one"].parents == [repo["one@1"].id]
     orphan = repo.commit("alone", name="three", weights=weights(), orphan=True)
     assert orphan.parents == []
@@ -265,7 +265,7 @@ def test_a_tag_in_the_way_of_a_run(repo: Repo) -> None:
         change.record("tag", "best", {"version": made.id})
     assert repo["best"].tags == ("best",)
     with pytest.raises(Conflict, match="is a tag") as found, repo.run("best") as run:
-        run.snapshot(weights())
+        run.checkpoint(weights())
     assert "are kept in" in (found.value.hint or "")
 
 

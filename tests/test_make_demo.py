@@ -41,7 +41,7 @@ def test_make_demo(tmp_path: Path) -> None:
         # The optimizer's state was committed, and is told apart from the weights.
         adam = repo["lenet-adam"]
         assert adam.state_dict().keys() == first.state_dict().keys()
-        assert len(adam.matrices) > len(first.matrices)
+        assert len(adam.tensors) > len(first.tensors)
 
 
 def test_an_existing_folder_is_left_alone(tmp_path: Path) -> None:

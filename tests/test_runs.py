@@ -47,7 +47,7 @@ def fail(run: Run[str], *, snapshot: bool = True) -> None:
     with run:
         run.log(loss=1.0)
         if snapshot:
-            run.snapshot(weights())
+            run.checkpoint(weights())
         raise KeyError
 
 
@@ -57,9 +57,9 @@ def test_a_run(tmp_path: Path) -> None:
         run.log(loss=2.0, acc=0.5)
         run.log(loss=1.0)
         run.log(step=10, loss=float("nan"))
-        run.snapshot(weights(1))
+        run.checkpoint(weights(1))
         run.log(acc=np.float32(0.75))
-        run.snapshot(weights(2), step=50)
+        run.checkpoint(weights(2), step=50)
     [(message, files, series)] = finish.calls
     assert message == "message"
     assert run.version == "the version"
@@ -76,18 +76,18 @@ def test_a_run(tmp_path: Path) -> None:
 def test_a_checkpoint_of_one_step_replaces_the_earlier(tmp_path: Path) -> None:
     finish = Finished()
     with Run(tmp_path, "", {}, finish) as run:
-        run.snapshot(weights(1), step=5)
-        run.snapshot(weights(2), step=5)
+        run.checkpoint(weights(1), step=5)
+        run.checkpoint(weights(2), step=5)
     assert len(finish.calls[0][1]) == 1
 
 
 def test_checkpoints_without_steps_or_metrics_are_counted(tmp_path: Path) -> None:
     finish = Finished()
     with Run(tmp_path, "", {}, finish) as run:
-        run.snapshot(weights(1))
-        run.snapshot(weights(2))
-        run.snapshot(weights(3), step=10)
-        run.snapshot(weights(4))
+        run.checkpoint(weights(1))
+        run.checkpoint(weights(2))
+        run.checkpoint(weights(3), step=10)
+        run.checkpoint(weights(4))
     assert [file.step for file in finish.calls[0][1]] == [0, 1, 10, 11]
 
 
@@ -98,7 +98,7 @@ def test_a_metric_that_is_no_number_changes_nothing(tmp_path: Path) -> None:
             run.log(loss=1.0, acc="high")  # type: ignore[arg-type]
         assert "could not convert" in (found.value.why or "")
         with pytest.raises(UsageError, match="no metrics"):
-            run.log("1", loss=1.0)  # type: ignore[arg-type]
+            run.log("1", loss=1.0)
         run.log(loss=2.0)
     assert [list(s.values) for s in finish.calls[0][2]] == [[2.0]]
 
@@ -122,7 +122,7 @@ def test_without_a_checkpoint_an_exception_leaves_nothing(tmp_path: Path) -> Non
 def test_a_run_that_cannot_be_committed_is_kept(tmp_path: Path) -> None:
     finish = Finished(Conflict("busy", hint="wait"))
     with pytest.raises(Conflict) as found, Run(tmp_path, "m", {}, finish) as run:
-        run.snapshot(weights())
+        run.checkpoint(weights())
     [folder] = tmp_path.glob("runs/*")
     assert found.value.hint == f"wait; checkpoints and metrics are saved in {folder}"
     assert (folder / "checkpoints/step-0.safetensors").exists()
@@ -156,7 +156,7 @@ with dlv.open(sys.argv[1]) as repo:
         for step in range(1, 6):
             run.log(step=step, loss=1 / step)
             if step % 2 == 0:
-                run.snapshot({"w": np.full((3, 3), step, "f4")})
+                run.checkpoint({"w": np.full((3, 3), step, "f4")})
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -180,16 +180,16 @@ def test_what_a_killed_run_leaves_can_be_added(tmp_path: Path) -> None:
         ]
         version = repo.commit("rescued", name="net")
         assert version.steps == [2, 4]
-        assert version.matrix("w")[0, 0] == 4
-        assert list(version.series("loss").steps) == [1, 2, 3, 4, 5]
+        assert version.tensor("w")[0, 0] == 4
+        assert list(version.metric("loss").steps) == [1, 2, 3, 4, 5]
         assert version.metrics["loss"].last == 0.2
 
 
 def test_a_checkpoint_is_dropped(tmp_path: Path) -> None:
     finish = Finished()
     with Run(tmp_path, "message", {}, finish) as run:
-        run.snapshot(weights(1), 5)
-        run.snapshot(weights(2), 6)
+        run.checkpoint(weights(1), 5)
+        run.checkpoint(weights(2), 6)
         run.forget(5)
         run.forget(7)
         assert [p.name for p in tmp_path.rglob("step-*")] == ["step-6.safetensors"]

@@ -125,7 +125,7 @@ def read_header(file: Source) -> Header:
             hint="convert it again with llama.cpp, or add it with --as file",
         )
     if version not in _VERSIONS:
-        raise NewerFormat(f"{file.name} is GGUF of version {version}", why="known are 2 and 3")
+        raise NewerFormat(f"{file.name} is GGUF of version {version}", why="known: 2 and 3")
     scanner = _Scanner(file, big)
     header = Header(big, version)
     tensors = scanner.count("tensors", _TENSOR_LEAST, MOST_TENSORS)

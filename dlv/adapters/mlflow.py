@@ -556,7 +556,7 @@ class DatabaseStore(Store):
         for table, key in (("experiments", "experiment_id"), ("runs", "run_uuid")):
             if key not in tables.get(table, ()):
                 raise UsageError(
-                    f"{self.path.name} is not a MLflow store",
+                    f"{self.path.name} is not an MLflow store",
                     why=f"it has no table `{table}` as MLflow makes it",
                 )
         return tables

@@ -44,7 +44,7 @@ def adapter(format_: str) -> Adapter:
         )
     raise UsageError(
         f"dlv cannot read weights from {format_} files",
-        why="known are " + ", ".join(sorted(READERS)),
+        why="known: " + ", ".join(sorted(READERS)),
         hint="convert the weights to safetensors, or add the file as `--as file`",
         did_you_mean=nearest(format_, READERS),
     )

@@ -183,7 +183,7 @@ def _chosen(
             )
         if not matching:
             raise NotFound(
-                f"no series `{name}` in {', '.join(labels[:3])}",
+                f"no metric `{name}` in {', '.join(labels[:3])}",
                 why=f"metrics: {', '.join(known[:8]) or 'none'}",
                 did_you_mean=nearest(name, known),
                 hint=f"dlv metrics {labels[0]}",

@@ -100,14 +100,14 @@ def open_store(path: Path) -> Store:
         meant = beside if beside.is_file() else path.parent
         known = meant is beside or is_store(meant)
         raise UsageError(
-            f"{path} is not a MLflow store",
+            f"{path} is not an MLflow store",
             why="no folder in it is an experiment with a meta.yaml",
             hint=f"dlv import mlflow {meant}" if known else None,
         )
     if is_database(path):  # NotFound if there is nothing
         return DatabaseStore(path)
     raise UsageError(
-        f"{path} is not a MLflow store", why="it is neither a directory nor an SQLite database"
+        f"{path} is not an MLflow store", why="it is neither a directory nor an SQLite database"
     )
 
 

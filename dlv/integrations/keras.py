@@ -92,7 +92,7 @@ class DlvCallback(_keras.callbacks.Callback):  # type: ignore[misc]
 
     def _save(self, run: Any, step: int) -> None:
         to_numpy = _keras.ops.convert_to_numpy
-        run.snapshot({each.path: to_numpy(each) for each in self.model.weights}, step)
+        run.checkpoint({each.path: to_numpy(each) for each in self.model.weights}, step)
 
 
 def _is_first_process() -> bool:

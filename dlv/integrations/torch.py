@@ -76,7 +76,7 @@ class Tracker:
             save = saving(self.model, self.example)
             self.recorder.snapshot(save, now, best=better, lasting=due)
 
-    def snapshot(self, step: int | None = None) -> None:
+    def checkpoint(self, step: int | None = None) -> None:
         """Keep the weights as they are now."""
         if is_first_process():
             step = max(self.recorder.step, 0) if step is None else step
@@ -89,7 +89,7 @@ class Tracker:
 
     def _last(self) -> None:
         if self.recorder.step >= 0:
-            self.snapshot()
+            self.checkpoint()
 
     def __enter__(self) -> Self:
         return self
@@ -111,7 +111,7 @@ def saving(model: Any, example: Any = None) -> Any:
             run.log_model(inner, example, step)
             return
         tensors = {k: v for k, v in inner.state_dict().items() if hasattr(v, "detach")}
-        run.snapshot(tensors, step, in_order=True)
+        run.checkpoint(tensors, step, in_order=True)
 
     return save
 

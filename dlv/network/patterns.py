@@ -156,7 +156,7 @@ def template(op: str, /, *words: str, also: Sequence[str] = (), **attrs: Any) ->
     if op not in known:
         close = [name for name in known if name == op.upper()] or nearest(op, known)
         raise UsageError(
-            f"no operation {op!r}", why="known are " + ", ".join(known), did_you_mean=close
+            f"no operation {op!r}", why="known: " + ", ".join(known), did_you_mean=close
         )
     left = list(words)
     variant = None

@@ -196,7 +196,7 @@ def examine(root: Path, here: Path, given: Sequence[str], request: Request) -> A
     if request.format is not None and request.format not in detect.ROLES:
         raise UsageError(
             f"no format `{request.format}`",
-            why="known are " + ", ".join(sorted(detect.ROLES)),
+            why="known: " + ", ".join(sorted(detect.ROLES)),
             did_you_mean=nearest(request.format, detect.ROLES),
         )
     from dlv.adapters import hf

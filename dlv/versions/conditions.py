@@ -165,4 +165,4 @@ def _listed(known: list[str]) -> str:
     if not known:
         return "no version has metrics or hyperparameters"
     more = f" and {len(known) - 8} more" if len(known) > 8 else ""
-    return f"tags: {', '.join(known[:8])}{more}"
+    return f"known: {', '.join(known[:8])}{more}"

@@ -158,10 +158,7 @@ def _check_names(wanted: Filter, everything: Sequence[Version]) -> None:
                     f"`{name}` is a version; `list` takes names", hint=f"dlv list {base}"
                 )
             raise NotFound(
-                f"no model `{name}`",
-                why=f"{len(known)} exist names",
-                did_you_mean=nearest(name, known),
-                hint="dlv list --names",
+                f"no model `{name}`", did_you_mean=nearest(name, known), hint="dlv list --names"
             )
 
 

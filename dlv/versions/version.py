@@ -32,12 +32,12 @@ _MODEL_ROLES = ("weight", "buffer")
 
 
 def author(repository: Repository) -> str:
-    """Who stands in commits and facts that Python makes: user.name and user.email, or the login."""
+    """Return the author of commits made from Python: user.name and user.email, or the login."""
     return Config.load(repository.config_file, os.environ).author({})
 
 
 class Version:
-    """A version, seen through one of its snapshots: its own weights, or those of a step."""
+    """A version, at one checkpoint: the default one, or that of a step."""
 
     def __init__(
         self, repository: Repository, row: versions.Version, index: int | None = None
@@ -53,6 +53,11 @@ class Version:
     @property
     def id(self) -> str:
         return self.row.id
+
+    @property
+    def label(self) -> str:
+        """NAME@NUMBER."""
+        return self.row.label
 
     @property
     def name(self) -> str:
@@ -92,7 +97,7 @@ class Version:
 
     @property
     def steps(self) -> list[int | None]:
-        """The steps of its snapshots."""
+        """Steps of the checkpoints."""
         return [snapshot.step for snapshot in self.manifest.snapshots]
 
     @property
@@ -100,7 +105,7 @@ class Version:
         return self._snapshot.step
 
     def at(self, step: int) -> Version:
-        """The same version seen at a step."""
+        """Return the same version at the checkpoint of a step."""
         return Version(
             self.repository,
             self.row,
@@ -119,8 +124,8 @@ class Version:
         return MatrixStore.of(self.repository)
 
     @property
-    def matrices(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """name -> (dtype, shape) of the tensors in this snapshot."""
+    def tensors(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """Name -> (dtype, shape) of the tensors in this checkpoint."""
         return {
             tensor.name: (tensor.dtype, tensor.shape)
             for tensor, digest in zip(self.manifest.tensors, self._snapshot.hashes, strict=True)
@@ -128,7 +133,7 @@ class Version:
         }
 
     def open(self) -> Reader:
-        """The matrices of this snapshot, to be read one by one, sliced, or roughly."""
+        """Open the weights to read single tensors, slices, or approximations."""
         held = {
             tensor.name: (tensor.dtype, tensor.shape, digest)
             for tensor, digest in zip(self.manifest.tensors, self._snapshot.hashes, strict=True)
@@ -142,18 +147,18 @@ class Version:
         return Reader(MatrixStore.of(self.repository), label, held, metadata)
 
     def raw(self, name: str) -> Raw:
-        """The little-endian bytes of a matrix, exactly as they were added."""
+        """Return the little-endian bytes of a tensor, exactly as committed."""
         for tensor, digest in zip(self.manifest.tensors, self._snapshot.hashes, strict=True):
             if tensor.name == name and digest is not None:
                 return self._store.matrix(digest)
         raise NotFound(
-            f"{self.row.label} has no tensor `{name}`", did_you_mean=nearest(name, self.matrices)
+            f"{self.row.label} has no tensor `{name}`", did_you_mean=nearest(name, self.tensors)
         )
 
-    def matrix(self, name: str) -> Array:
+    def tensor(self, name: str) -> Array:
         """A matrix as a numpy array; bfloat16 and float8 come as float32 of the same values."""
         raw = self.raw(name)
-        dtype, shape = self.matrices[name]
+        dtype, shape = self.tensors[name]
         return store.to_array(dtype, shape, raw)
 
     def state_dict(self, *, jobs: int = 1) -> dict[str, Array]:
@@ -226,8 +231,8 @@ class Version:
         }
         tensors = self.torch_state_dict()
         # What lies beside a model in its file, where the network speaks of it all the same.
-        for name in sorted((network.tensor_names() - tensors.keys()) & self.matrices.keys()):
-            tensors[name] = store.to_torch(*self.matrices[name], self.raw(name))
+        for name in sorted((network.tensor_names() - tensors.keys()) & self.tensors.keys()):
+            tensors[name] = store.to_torch(*self.tensors[name], self.raw(name))
         told = reference.origin.get("buffers")
         buffers = [tensor.name for tensor in self.manifest.tensors if tensor.role == "buffer"]
         if isinstance(told, Sequence):
@@ -279,19 +284,19 @@ class Version:
 
     @property
     def metrics(self) -> dict[str, metrics.Summary]:
-        """Last, least and greatest value of each series."""
+        """Last, smallest and largest value of each metric, evaluations included."""
         rows = evaluations.metrics_of(self.repository.database, self.row)
         return {row.name: row for row in rows}
 
-    def series(self, name: str, restarts: str = "marked") -> Scalars:
-        """All points of a series that no restart has hidden; with "keep" those too."""
+    def metric(self, name: str, restarts: str = "marked") -> Scalars:
+        """Return all points of a metric; with `restarts="keep"` also those a restart hid."""
         for reference in self.manifest.series:
             shown = f"{reference.run}/{reference.tag}" if reference.run else reference.tag
             if name in (shown, reference.tag):
                 policy = str(check("curves.restarts", restarts, ""))
                 return stored_series(self._store, reference.hash, policy)
         raise NotFound(
-            f"{self.row.label} has no series `{name}`", did_you_mean=nearest(name, self.metrics)
+            f"{self.row.label} has no metric `{name}`", did_you_mean=nearest(name, self.metrics)
         )
 
     def curves(self, restarts: str | None = None) -> Curves:

@@ -244,7 +244,7 @@ def _tally(plan: Plan) -> str:
     counts = [(plan.count(action), word) for action, word in _WORDS.items()]
     text = ", ".join(f"{count} {word}" for count, word in counts if count)
     share = percent(round(plan.share * 10_000), 10_000)
-    return text + (f"; {share.value:.3g} % of the elements are the old ones" if share else "")
+    return text + (f"; {share.value:.3g}% of the elements are the old ones" if share else "")
 
 
 def _reuse_row(item: Reuse) -> list[Cell]:

@@ -442,7 +442,7 @@ def _statistics_cells(statistics: Statistics) -> dict[str, Cell]:
     }
     share = percent(statistics.zeros, statistics.elements)
     if statistics.zeros and share is not None:
-        cells["zeros"] = Items([Count(statistics.zeros), f"{share.value:.{share.digits}g} %"])
+        cells["zeros"] = Items([Count(statistics.zeros), f"{share.value:.{share.digits}g}%"])
     return cells | {"NaN": Count(statistics.nan), "infinite": Count(statistics.infinite)}
 
 

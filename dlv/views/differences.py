@@ -70,7 +70,7 @@ def structure_title(diff: Diff) -> str:
         "removed": len(compared.removed),
         "changed": kinds["changed"] + real,
         "renamed": kinds["renamed"],
-        "stored otherwise": kinds["stored"] + (bool(compared.ends) and not real),
+        "stored differently": kinds["stored"] + (bool(compared.ends) and not real),
         "reshaped": kinds["reshaped"],
         "unchanged": kinds["unchanged"],
     }
@@ -355,7 +355,7 @@ def _left_out(diff: Diff, hidden: Hidden) -> Iterator[str]:
         yield text + f" only in the shape {'it gets' if follow == 1 else 'they get'} (--all)"
     if hidden.stored:
         text = plural(len(hidden.stored), "layer is", "layers are")
-        yield f"{text} written or stored otherwise: {', '.join(hidden.what)} (--all)"
+        yield f"{text} written or stored differently: {', '.join(hidden.what)} (--all)"
 
 
 def _shown(pairs: Sequence[MatrixPair], everything: bool) -> list[MatrixPair]:

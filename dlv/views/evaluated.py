@@ -55,7 +55,7 @@ def warnings(evaluated: Evaluated) -> Iterator[str]:
 def watched(progress: Progress) -> str:
     """What the progress bar says beside the rows."""
     share = 100 * progress.done / max(progress.rows, 1)
-    return f"{share:.0f} %, {progress.bytes_read / 1e6:.1f} MB read"
+    return f"{share:.0f}%, {progress.bytes_read / 1e6:.1f} MB read"
 
 
 def _level_record(level: Level) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def bounded_difference(bounds: DifferenceBounds) -> dict[str, Cell]:
 
 def planes_read(reading: Reading) -> str:
     """`the first 2 planes, 41 % of the bytes`; `whole`, where it had to be."""
-    share = f"{100 * reading.share:.0f} % of the bytes"
+    share = f"{100 * reading.share:.0f}% of the bytes"
     if reading.exact:
         return f"whole, {share}" + (f": {reading.why}" if reading.why else "")
     first = "plane" if reading.planes == 1 else f"{reading.planes} planes"
@@ -162,5 +162,5 @@ def reading_lines(readings: Sequence[Reading]) -> list[str]:
     if not readings:
         return []
     total = functools.reduce(lambda one, other: one.and_(other), readings)
-    lie = "" if total.exact else "; the exact values are within these bounds"
+    lie = "" if total.exact else "; exact values are within these bounds"
     return [f"read: {planes_read(total)}{lie}"]

@@ -107,9 +107,9 @@ def test_a_model_folder_is_one_version(made: Path, repository: Repository, tmp_p
         assert "_from_model_config" not in version.hyperparameters
         state = model().state_dict()
         del state["lm_head.weight"]  # tied
-        assert set(version.matrices) == set(state)
+        assert set(version.tensors) == set(state)
         for name, value in state.items():
-            assert version.matrix(name).tobytes() == value.numpy().tobytes()
+            assert version.tensor(name).tobytes() == value.numpy().tobytes()
     back = checked_out(repository, tmp_path / "back")
     expected = contents(made)
     del expected["pytorch_model.bin"]
@@ -172,7 +172,7 @@ def test_a_run_of_the_trainer(repository: Repository, tmp_path: Path) -> None:
     with api.open(tmp_path) as repo:
         version = repo["gpt@1"]
         assert version.steps == [2, 4]
-        assert list(version.series("loss").steps) == [1, 2, 3, 4]
+        assert list(version.metric("loss").steps) == [1, 2, 3, 4]
         assert version.hyperparameters["model_type"] == "gpt2"
         roles = {tensor.role for tensor in version.manifest.tensors}
         assert roles >= {"weight", "optimizer"}

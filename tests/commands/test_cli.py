@@ -310,7 +310,11 @@ def test_ctrl_c(workspace: Path) -> None:
         os.close(held)
     assert process.returncode == 130
     assert out == b""
-    assert err.decode().lstrip().startswith("error: interrupted; nothing is half-written, so it is safe to run again\n")
+    assert (
+        err.decode()
+        .lstrip()
+        .startswith("error: interrupted; nothing is half-written, so it is safe to run again\n")
+    )
 
 
 def test_real_terminal(dlv_pty: Dlv) -> None:

@@ -16,7 +16,7 @@ Dlv = Callable[..., Any]
 MODES = ["pipe", "tty", "json"]
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "mlflow"
 # Which formats are known is no matter of this command.
-FORMATS = {r"known are [a-z0-9_, ]+": "known are <formats>"}
+FORMATS = {r"known: [a-z0-9_, ]+": "known: <formats>"}
 
 
 def how(mode: str) -> dict[str, bool]:

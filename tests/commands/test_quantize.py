@@ -26,7 +26,8 @@ def test_a_model_of_its_own(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) ->
     snapshot(dlv("quantize", "lenet@2", "--to", "fp16", **how(mode)), replace=VARIES)
     assert "lenet-fp16@1" in dlv("list", "--columns", "version").stdout
     assert (
-        dlv("show", "lenet-fp16@1", json=True).document["version"]["parents"][0]["kind"] == "quantize"
+        dlv("show", "lenet-fp16@1", json=True).document["version"]["parents"][0]["kind"]
+        == "quantize"
     )
 
 

@@ -153,10 +153,7 @@ def test_a_beginning_that_fits_two_runs(dlv: Dlv, book: Book) -> None:
 
 
 def test_completion_offers_runs(dlv: Dlv, book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (
-        ("_DLV_COMPLETE", "bash_complete"),
-        ("COMP_LINE", "dlv trials "),
-    ):
+    for name, value in (("_DLV_COMPLETE", "bash_complete"), ("COMP_LINE", "dlv trials ")):
         monkeypatch.setenv(name, value)
     assert dlv().stdout.split() == ["plain,latest", f"plain,{RUN[:12]}"]
 

@@ -90,10 +90,10 @@ def test_a_folder_is_committed(repository: Repository) -> None:
     loss = told["loss"]
     # The restart at 15 hid what had been written from there on.
     assert (loss.n, loss.last, loss.last_step, loss.max, loss.min_step) == (30, 14.5, 29, 14.5, 0)
-    series = Shown(repository, version(repository, made)).series("loss")
+    series = Shown(repository, version(repository, made)).metric("loss")
     assert list(series.steps) == list(range(30))
     with pytest.raises(UsageError, match="has no numbers"):
-        Shown(repository, version(repository, made)).series("img")
+        Shown(repository, version(repository, made)).metric("img")
     assert check.check(repository).faults == []
 
 

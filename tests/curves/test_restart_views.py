@@ -298,7 +298,7 @@ def test_in_a_program(repository: Repository, said: str | None, expected: list[i
         with repo["net@1"].curves(said) as again:
             assert [len(again.scalars()[run]["loss"]) for run in found] == expected
         names = ("marked/loss", "silent/loss")
-        assert [len(repo["net@1"].series(name, said or "marked")) for name in names] == expected
+        assert [len(repo["net@1"].metric(name, said or "marked")) for name in names] == expected
 
 
 def test_of_a_folder_in_a_program(repository: Repository, tmp_path: Path) -> None:

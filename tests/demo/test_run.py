@@ -45,7 +45,7 @@ def test_content(made: Demo) -> None:
         for version in repo:
             network = version.network
             assert network is not None
-            assert verify(network, version.matrices) == []
+            assert verify(network, version.tensors) == []
             assert version.hyperparameters["optimizer.name"] == "sgd"
             assert version.files == ["config.json", "log.csv", "network.json", "train.py"]
             accuracy = version.metrics["accuracy"].last

@@ -87,7 +87,7 @@ def weights(repository: Repository, name: str) -> list[dict[str, bytes]]:
     rows = sorted(versions.of_name(repository.database, name), key=lambda row: row.number or 0)
     found = (Version(repository, row) for row in rows)
     return [
-        {tensor: each.matrix(tensor).tobytes() for tensor in ("conv1.weight", "fc1.weight")}
+        {tensor: each.tensor(tensor).tobytes() for tensor in ("conv1.weight", "fc1.weight")}
         for each in found
     ]
 

@@ -87,11 +87,11 @@ def test_runs_become_versions(repository: Repository, store: Path) -> None:
             "eps": 1e-08,
             "data/path": "digits.npz",
         }
-        loss = first.series("loss")
+        loss = first.metric("loss")
         assert list(loss.steps) == [0, 1, 2, 3, 4, 5]
         assert math.isnan(loss.values[2])
         assert (loss.values[5], loss.walls[0]) == (-math.inf, 1_700_000_000.5)
-        assert list(first.series("val/accuracy").steps) == [7, 7, 7]
+        assert list(first.metric("val/accuracy").steps) == [7, 7, 7]
         assert first.files == ["plots/confusion.csv", "report.txt"]
         assert first.file("report.txt") == b"accuracy 0.25\n"
         assert first.steps == [1, 2]
@@ -119,7 +119,7 @@ def test_the_bits_come_back(repository: Repository, store: Path) -> None:
         there = repository.root / "checkpoints" / path.name
         assert there.read_bytes() == path.read_bytes()
         with api.open(repository.root) as repo:
-            matrix = repo["Digits-CNN@1"].at(int(path.stem[5:])).matrix("fc1.weight")
+            matrix = repo["Digits-CNN@1"].at(int(path.stem[5:])).tensor("fc1.weight")
         assert matrix.tobytes() == load_file(path)["fc1.weight"].tobytes()
 
 
@@ -294,7 +294,7 @@ def test_weights_that_fail_halfway_leave_nothing(
     with api.open(repository.root) as repo:
         version = repo["Digits-CNN@1"].at(1)
         there = load_file(twin / "ckpt-1.safetensors")
-        assert {n: version.matrix(n).tobytes() for n in version.matrices} == {
+        assert {n: version.tensor(n).tobytes() for n in version.tensors} == {
             name: value.tobytes() for name, value in there.items()
         }
 

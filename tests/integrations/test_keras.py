@@ -71,12 +71,12 @@ def test_a_training(project: Path, said: Said) -> None:
         version = repo["net@1"]
         assert version.id == callback.version.id
         assert version.steps == [4, 8, 10, 12, 15]
-        loss = version.series("loss")
+        loss = version.metric("loss")
         assert (list(loss.steps), list(loss.values)) == ([5, 10, 15], history["loss"])
-        assert set(version.matrices) == {variable.path for variable in model.weights}
+        assert set(version.tensors) == {variable.path for variable in model.weights}
         for variable in model.weights:
             expected = keras.ops.convert_to_numpy(variable)
-            assert version.matrix(variable.path).tobytes() == expected.tobytes()
+            assert version.tensor(variable.path).tobytes() == expected.tobytes()
         settings = version.hyperparameters
         assert settings["optimizer.name"] == "SGD"
         assert settings["optimizer.learning_rate"] == pytest.approx(0.1)

@@ -81,12 +81,12 @@ def test_a_training(project: Path, said: Said) -> None:
         assert version.id == callback.version.id
         assert version.steps == [4, 8, 10, 12, 15]
         for name, value in net.state_dict().items():
-            assert version.matrix(name).tobytes() == value.numpy().tobytes()
-        loss = version.series("loss")
+            assert version.tensor(name).tobytes() == value.numpy().tobytes()
+        loss = version.metric("loss")
         # Every second step, and what is there when an epoch ends.
         assert list(loss.steps) == [2, 4, 5, 6, 8, 10, 12, 14, 15]
         assert list(loss.values) == [net.losses[step - 1] for step in loss.steps]
-        assert list(version.series("val_loss").steps) == [5, 10, 15]
+        assert list(version.metric("val_loss").steps) == [5, 10, 15]
         assert version.hyperparameters["width"] == 4
         assert version.hyperparameters["note"] == "x"
         assert version.hyperparameters["trainer.max_epochs"] == 3
@@ -117,7 +117,7 @@ def test_the_best_is_kept(project: Path) -> None:
     fit(callback, epochs=4)
     with api.open() as repo:
         version = repo["net@1"]
-        values = version.series("val_loss")
+        values = version.metric("val_loss")
         best = min(zip(values.values, values.steps, strict=True))
         assert version.hyperparameters["best.val_loss"] == best[0]
         assert version.hyperparameters["best.step"] == best[1]

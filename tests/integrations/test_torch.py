@@ -72,12 +72,12 @@ def test_a_training(project: Path) -> None:
     with api.open() as repo:
         version = repo["lenet@1"]
         assert version.id == run.version.id
-        assert list(version.series("loss").values) == losses
-        assert list(version.series("loss").steps) == list(range(10))
+        assert list(version.metric("loss").values) == losses
+        assert list(version.metric("loss").steps) == list(range(10))
         assert version.steps == [4, 8, 9]
         assert version.step == 9
         for name, value in model.state_dict().items():
-            assert version.matrix(name).tobytes() == value.numpy().tobytes()
+            assert version.tensor(name).tobytes() == value.numpy().tobytes()
         assert version.hyperparameters["optimizer.name"] == "SGD"
         assert version.hyperparameters["optimizer.lr"] == 0.1
         assert version.hyperparameters["seed"] == 0
@@ -106,7 +106,7 @@ def test_three_lines(project: Path, end: str) -> None:
     assert ("dlv: training was stopped by KeyError" in done.stderr) is bool(end)
     with api.open() as repo:
         version = repo["Linear@1"]
-        assert (len(version.series("loss")), version.steps) == (5, [4])
+        assert (len(version.metric("loss")), version.steps) == (5, [4])
         stopped = " (stopped by KeyError)" if end else ""
         assert version.message == f"training of Linear{stopped}"
 
@@ -161,7 +161,7 @@ def test_the_best_is_kept(project: Path) -> None:
     with api.open() as repo:
         version = repo["x@1"]
         assert version.steps == [4, 6]  # what was the best before is gone
-        assert version.at(4).matrix("bias") == [4.0]
+        assert version.at(4).tensor("bias") == [4.0]
         assert version.hyperparameters["best.acc"] == 0.9
         assert version.hyperparameters["best.step"] == 4
 
@@ -183,7 +183,7 @@ def stop(run: Any, error: type[BaseException]) -> None:
 def test_the_best_of_a_step_that_is_asked_for(project: Path) -> None:
     with hooks.track(torch.nn.Linear(1, 1), "x", monitor="acc", mode="max") as run:
         run.log(acc=0.1)
-        run.snapshot()
+        run.checkpoint()
         run.log(acc=0.2)
         run.log(acc=0.3)
     assert run.version.steps == [0, 2]
@@ -207,7 +207,7 @@ def test_what_did_not_end_is_marked_by_who_comes_next(project: Path, said: Said)
     """A recorder that serves one run after the other: of the first nobody said that it is over."""
     recorder = Recorder("x")
     recorder.log({"loss": 0.5}, 1)
-    recorder.snapshot(lambda run, step: run.snapshot({"w": np.ones(3)}, step), 1)
+    recorder.snapshot(lambda run, step: run.checkpoint({"w": np.ones(3)}, step), 1)
     recorder.begin_again()
     assert recorder.version.message == "training of x (stopped before its end)"
     assert any("training was stopped before its end" in text for text in said())
@@ -305,7 +305,7 @@ def test_what_cannot_be_committed_is_kept(
     with api.open() as repo:
         repo.add(folder)
         version = repo.commit("saved", name="x")
-        assert len(version.series("loss")) == 10
+        assert len(version.metric("loss")) == 10
 
 
 def test_an_exception_while_nothing_can_be_committed(failing: str) -> None:
@@ -413,7 +413,7 @@ def test_two_processes(project: Path) -> None:
     )
     with api.open() as repo:
         assert len(repo) == 1
-        assert set(repo["ddp@1"].matrices) == {"weight", "bias"}
+        assert set(repo["ddp@1"].tensors) == {"weight", "bias"}
         assert repo["ddp@1"].steps == [2, 3]
 
 

@@ -66,11 +66,11 @@ def test_a_training(project: Path, said: Said) -> None:
         assert version.id == callback.version.id
         assert version.steps == [3, 6]
         for name, value in trainer.model.state_dict().items():
-            assert version.matrix(name).tobytes() == value.numpy().tobytes()
+            assert version.tensor(name).tobytes() == value.numpy().tobytes()
         logged = {row["step"]: row["loss"] for row in trainer.state.log_history if "loss" in row}
-        loss = version.series("loss")
+        loss = version.metric("loss")
         assert dict(zip(loss.steps, loss.values, strict=True)) == logged
-        assert list(version.series("eval_loss").steps) == [2, 4, 6]
+        assert list(version.metric("eval_loss").steps) == [2, 4, 6]
         settings = version.hyperparameters
         assert (settings["learning_rate"], settings["max_steps"]) == (0.01, 6)
         assert (settings["note"], settings["model.n_embd"]) == ("x", 16)

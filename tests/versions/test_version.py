@@ -157,7 +157,7 @@ def test_what_cannot_be_exported_is_committed_without_a_network(repo: Repo) -> N
         made = dlv.log_model(model, X, name="net")
     assert found[0].filename == __file__
     assert made.network is None
-    assert set(made.matrices) == {"fc.weight", "fc.bias"}
+    assert set(made.tensors) == {"fc.weight", "fc.bias"}
     with pytest.warns(UserWarning, match="without its network"):
         made = repo.log_model(torch.nn.Linear(4, 2), "no input", name="net")
     assert made.network is None
@@ -193,7 +193,7 @@ def compiled(model: Any) -> Any:
 def test_wrapped_models(repo: Repo, wrap: Any) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 2))
     made = repo.log_model(wrap(model), X, name="net")
-    assert list(made.matrices) == ["0.weight", "0.bias"]
+    assert list(made.tensors) == ["0.weight", "0.bias"]
     assert torch.equal(made.module()(X), model(X))
 
 

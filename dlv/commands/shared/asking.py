@@ -247,7 +247,7 @@ def typed(call: Invocation, words: Sequence[str], file: str | None) -> str | Non
         return words[0]
     if sys.stdin.isatty() and call.output.terminal:
         return None
-    raise UsageError("no query", hint="dlv query 'select m', or - to read it from standard input")
+    raise UsageError("no query given", hint="dlv query 'select m', or - to read stdin")
 
 
 def _read(path: Path) -> str:

@@ -164,7 +164,7 @@ def metric(
         raise binder.fault(
             first.span,
             f"`{binder.short(first)}` is not a figure of a metric",
-            why=f"known are {', '.join(FIGURES)} and at(step)",
+            why=f"known: {', '.join(FIGURES)} and at(step)",
             did_you_mean=nearest(word, [*FIGURES, "at"]),
         )
     if len(trailers) > 1:

@@ -273,7 +273,7 @@ def _operation(binder: Binder, name: str, span: ast.Span, *, making: bool) -> st
     raise binder.fault(
         ast.Span(span.start, span.start + len(name)),
         f"no operation {name}",
-        why="known are " + ", ".join(known),
+        why="known: " + ", ".join(known),
         did_you_mean=variants or nearest(name, known),
     )
 

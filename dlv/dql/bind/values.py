@@ -109,7 +109,7 @@ def _call(binder: Binder, call: ast.Call) -> Scalar:
     raise binder.fault(
         ast.Span(call.span.start, call.span.start + len(call.name)),
         f"no function {call.name}",
-        why=f"known are {', '.join([*AGGREGATES, 'coalesce'])}",
+        why=f"known: {', '.join([*AGGREGATES, 'coalesce'])}",
         did_you_mean=nearest(call.name, known),
     )
 

@@ -162,7 +162,7 @@ def _at_the_end(text: str, refused: Refused, expected: list[str]) -> SyntaxFault
     word = refused.previous
     if (fault := _misspelt(text, word)) is not None:
         return fault
-    what = "the query stops too early" if word else "no query"
+    what = "unexpected end of query" if word else "no query given"
     end = word.start + word.length if word else len(text)
     hint = _MUTATE if "mutate" in refused.accepted else None
     message = f"{what}; expected {_or(expected)}"

@@ -187,7 +187,7 @@ def parse(text: str) -> Scheme:
     forms = [name if bits is None else f"{name}:K" for name, bits in _BITS.items()]
     raise UsageError(
         f"unknown quantization `{text}`",
-        why=f"known are {', '.join(forms)}",
+        why=f"known: {', '.join(forms)}",
         did_you_mean=nearest(text, map(str, _all())),
         hint="for example uniform:8",
     )

@@ -69,13 +69,13 @@ def whole(store: MatrixStore, matrix: str, planes: int, why: str | None = None) 
 
 @dataclass(frozen=True)
 class Approximation:
-    """`low <= number <= high` for each number; `centre` lies between them.
+    """`low <= number <= high` for each number; `center` lies between them.
 
     float64, in the matrix's shape (of complex numbers with one more axis: real, imaginary).
     Where the reading was exact, the three are the numbers.
     """
 
-    centre: Floats
+    center: Floats
     low: Floats
     high: Floats
     reading: Reading

@@ -153,8 +153,8 @@ def test_winners_become_versions(repository: Repository) -> None:
     expected = trying.tensors(0)["fc1.weight"]
     for _ in range(20):
         expected = expected + np.float32(0.3) * (1 - expected)
-    assert np.array_equal(best.matrix("fc1.weight"), expected)
-    points = best.series("loss")
+    assert np.array_equal(best.tensor("fc1.weight"), expected)
+    points = best.metric("loss")
     assert list(points.steps) == [5, 10, 15, 20]
     view = found.trials[0].view
     assert view is not None
@@ -169,9 +169,9 @@ def test_derived_networks_begin_with_what_they_kept(repository: Repository) -> N
     found = ask(repository, text)
     assert len(found.trials) == 2
     plain, grown = committed(repository, "grown")
-    assert np.array_equal(plain.matrix("fc1.weight"), trying.tensors(0)["fc1.weight"])
-    assert np.array_equal(grown.matrix("fc1.weight")[:3], trying.tensors(0)["fc1.weight"])
-    assert grown.matrix("fc1.weight").shape == (5, 128)
+    assert np.array_equal(plain.tensor("fc1.weight"), trying.tensors(0)["fc1.weight"])
+    assert np.array_equal(grown.tensor("fc1.weight")[:3], trying.tensors(0)["fc1.weight"])
+    assert grown.tensor("fc1.weight").shape == (5, 128)
     told = grown.manifest.derivation
     assert told is not None
     assert [each["action"] for each in told["changes"]] == ["set"]
@@ -181,7 +181,7 @@ def test_derived_networks_begin_with_what_they_kept(repository: Repository) -> N
 def test_scratch_begins_with_other_weights(repository: Repository) -> None:
     rest = "config.steps = 1, config.base_lr = 0, config.init = "
     ask(repository, f'{BASE}, {rest}"scratch" vary config.seed in [0, 1] into "fresh"')
-    found = [each.matrix("fc1.weight") for each in committed(repository, "fresh")]
+    found = [each.tensor("fc1.weight") for each in committed(repository, "fresh")]
     # Both versions begin alike: their networks are equal, and so are the trials.
     assert len(found) == 2
     assert not np.array_equal(found[0], found[1])
@@ -448,8 +448,8 @@ def test_all_checkpoints_become_snapshots(repository: Repository) -> None:
     for step in range(1, 21):
         expected = expected + np.float32(0.3) * (1 - expected)
         if step % 5 == 0:
-            assert np.array_equal(best.at(step).matrix("fc1.weight"), expected)
-    assert np.array_equal(best.matrix("fc1.weight"), expected)
+            assert np.array_equal(best.at(step).tensor("fc1.weight"), expected)
+    assert np.array_equal(best.tensor("fc1.weight"), expected)
     # Of what is a version now no more is kept than usual; of what was stopped nothing.
     left = [path.name for path in repository.trials_folder.glob("*/checkpoint/*.ckpt")]
     assert sorted(name.partition("-")[0] for name in left) == ["15", "20"]

@@ -39,7 +39,7 @@ def test_parts_are_those_of_the_whole(tmp_path: Path) -> None:
         found = approximate(store, name, "float32", array.shape, planes)
         parts = Bounds(store, name, planes)
         joined = [np.concatenate(each) for each in zip(*parts, strict=True)]
-        for one, other in zip(joined, (found.centre, found.low, found.high), strict=True):
+        for one, other in zip(joined, (found.center, found.low, found.high), strict=True):
             assert np.array_equal(one, other.reshape(-1))
         assert parts.reading == found.reading
         assert parts.exact == found.exact

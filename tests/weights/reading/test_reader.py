@@ -72,18 +72,18 @@ def filled(repo: Repo) -> Repo:
     weights = {f"of.{dtype}": values(dtype, (6, 5), at) for at, dtype in enumerate(DTYPES)}
     weights |= {"none": np.zeros((0, 3), np.float32), "one": np.float32(7)}
     weights["many"] = values("float32", MANY)
-    repo.commit("first", name="net", weights=weights, snapshots={5: {"one": np.float32(1)}})
+    repo.commit("first", name="net", weights=weights, checkpoints={5: {"one": np.float32(1)}})
     return repo
 
 
 def test_names_shapes_and_tensors(filled: Repo) -> None:
     version = filled["net"]
     with version.open() as f:
-        assert set(f.keys()) == set(f) == set(version.matrices)
+        assert set(f.keys()) == set(f) == set(version.tensors)
         assert len(f) == len(DTYPES) + 3
         for name in f.keys():  # noqa: SIM118 (what users of safe_open write)
-            assert (f.dtype(name), f.shape(name)) == version.matrices[name]
-            assert np.array_equal(f.tensor(name), version.matrix(name))
+            assert (f.dtype(name), f.shape(name)) == version.tensors[name]
+            assert np.array_equal(f.tensor(name), version.tensor(name))
             assert np.array_equal(f.get_tensor(name), f.get_slice(name)[...])
             assert bytes(f.raw(name)) == bytes(version.raw(name))
             assert f.get_slice(name).get_shape() == list(f.shape(name))
@@ -231,11 +231,11 @@ class TestApproximately:
             widths, read = [], []
             for planes in (1, 2, 3, 4):
                 found = f.approximate("many", planes=planes)
-                assert found.centre.shape == whole.shape
+                assert found.center.shape == whole.shape
                 assert (found.low <= whole).all()
                 assert (whole <= found.high).all()
-                assert (found.low <= found.centre).all()
-                assert (found.centre <= found.high).all()
+                assert (found.low <= found.center).all()
+                assert (found.center <= found.high).all()
                 widths.append(float((found.high - found.low).max()))
                 read.append(found.bytes_read)
                 assert found.exact == (planes == 4)
@@ -268,7 +268,7 @@ class TestApproximately:
             assert found.exact
             assert found.reading.why is not None
             assert found.bytes_read == found.reading.bytes_whole
-            assert np.array_equal(found.centre, weights.astype(np.float64), equal_nan=True)
+            assert np.array_equal(found.center, weights.astype(np.float64), equal_nan=True)
 
     def test_no_planes_are_no_question(self, filled: Repo) -> None:
         with filled["net"].open() as f, pytest.raises(UsageError):
@@ -293,7 +293,7 @@ class TestManyAtOnce:
             found = version.state_dict(jobs=jobs)
             assert list(found) == list(one)
             for name, values_ in found.items():
-                assert np.array_equal(values_, version.matrix(name))
+                assert np.array_equal(values_, version.tensor(name))
 
     def test_a_matrix_at_every_step(self, repo: Repo, archived: Any) -> None:
         rng = np.random.default_rng(2)
@@ -302,7 +302,7 @@ class TestManyAtOnce:
         for step in (10, 20, 30):
             made[step] = {"w": weights.copy()}
             weights += rng.normal(0, 1e-4, weights.shape).astype(np.float32)
-        repo.commit("run", name="net", weights={"w": weights}, snapshots=made)
+        repo.commit("run", name="net", weights={"w": weights}, checkpoints=made)
         archived(repo.repository, Policy(alpha=50.0))
         found = repo["net"].over_steps("w")
         assert list(found) == [10, 20, 30, None]
