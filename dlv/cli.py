@@ -268,7 +268,7 @@ def _run(argv: Sequence[str], state: dict[str, invocation.Invocation]) -> int:
             sys.stderr.write("\n")  # after the ^C that the terminal shows
         return _report(argv, state, _InterruptedError())
     except click.ClickException as error:
-        return _report(argv, state, _usage(error))
+        return _report(argv, state, _usage(argv, error))
     except DlvError as error:
         return _report(argv, state, error)
     except MemoryError:
@@ -313,12 +313,17 @@ def _glance(argv: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _usage(error: click.ClickException) -> UsageError:
+def _usage(argv: Sequence[str], error: click.ClickException) -> UsageError:
     """click's complaint in dlv's form."""
     ctx = error.ctx if isinstance(error, click.UsageError) else None
-    path = ctx.command_path if ctx else "dlv"
+    name = next((word for word in argv if not word.startswith("-")), "")
+    path = ctx.command_path if ctx else f"dlv {name}".rstrip() if name in COMMANDS else "dlv"
     help_line = f"{path} --help"
     if isinstance(error, click.NoSuchOption):
+        if path == "dlv commit" and error.option_name == "--amend":
+            return UsageError(
+                "versions cannot be amended", hint="undo the commit and repeat it: dlv undo"
+            )
         known = (
             [o for p in ctx.command.get_params(ctx) if not _hidden(p) for o in p.opts]
             if ctx

@@ -151,6 +151,7 @@ KEYS: dict[str, Key] = {
     "core.pager": Key("program for long output", "", program=True),
     "core.color": Key("when to color output", "auto", ("auto", "always", "never")),
     "core.jobs": Key("threads to use; 0 = one per processor", 0),
+    "core.hints": Key("suggest a next command on a terminal", True),
     "core.singlehost": Key("allow a repository on a network disk that one host uses", False),
     WAIT: Key("seconds to wait for others at work on the repository", 30.0),
     "commit.recheck": Key("how to verify reused objects", "hash", ("hash", "stat")),

@@ -144,7 +144,7 @@ def nearest(word: str, candidates: Iterable[str], *, most: int = 3) -> list[str]
     folded: dict[str, str] = {}
     for candidate in candidates:
         folded.setdefault(candidate.lower(), candidate)
-    close: list[str] = difflib.get_close_matches(word.lower(), list(folded), n=most, cutoff=0.6)
+    close: list[str] = difflib.get_close_matches(word.lower(), list(folded), n=most, cutoff=0.7)
     return [folded[name] for name in close]
 
 

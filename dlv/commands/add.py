@@ -91,6 +91,8 @@ def run(
     if not added.files:
         call.output.message("nothing staged")
     _emit(call, added.files, added.skipped)
+    if added.files:
+        call.next_step("to commit: dlv commit -m MESSAGE")
 
 
 def _remove(call: Invocation, paths: tuple[str, ...]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from dlv.commands.shared import planning
 from dlv.commands.shared.invocation import Invocation, commit_message, is_data_set, open_weights
 from dlv.commands.shared.options import command, option
+from dlv.commands.shared.parameters import parameters
 from dlv.errors import UsageError
 
 
@@ -90,6 +90,11 @@ def run(
     parent; new weights replace the old ones. Tensors that are already stored take no space.
     """
     repository = call.repository  # before the editor opens: it may not be there
+    given_something = everything or folder is not None or given["allow_empty"]
+    if not given_something and not any(given[name] for name in ("params", "logs", "metrics")):
+        import dlv.versions.commit as committing
+
+        committing.check_staged(repository, open_weights, is_data_set)
     message = commit_message(call) if message is None else message.strip()
     if not message:
         raise UsageError("commit message required", hint="dlv commit -m 'what changed'")
@@ -117,7 +122,7 @@ def run(
             committing.Request(
                 message=message,
                 author=call.author,
-                parameters=_parameters(given.pop("params")),
+                parameters=parameters(given.pop("params")),
                 events=events,
                 logs=[(Path(call.directory, file), columns) for file in given.pop("logs")],
                 metrics=[Path(call.directory, file) for file in given.pop("metrics")],
@@ -147,27 +152,5 @@ def run(
     call.output.emit("commit", document, line, ids=[made.id])
     if any(made.files):
         call.output.message(str(made.files))
-
-
-def _parameters(items: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if not items:
-        return found
-    import dlv.adapters.settings as settings_files
-
-    for item in items:
-        key, equals, text = item.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"`{item}` is not K=V", hint="dlv commit --param lr=0.1 ...")
-        found |= settings_files.flatten({key.strip(): _value(text)})
-    return found
-
-
-def _value(text: str) -> Any:
-    """The value as JSON, or the text where it is none."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    outside = isinstance(value, int) and not -(2**63) <= value < 2**64
-    return text if outside else value
+    if not made.parents:
+        call.next_step("to list versions: dlv list; to describe this one: dlv desc")

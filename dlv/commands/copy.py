@@ -104,7 +104,7 @@ def run(
         folder = "" if directory is None else f"{directory.rstrip('/')}/"
         paths = " ".join(folder + path for path in made.made)
         next_step = f"train it, then: dlv add {paths} && dlv commit -m MESSAGE"
-    call.output.hint(next_step)
+    call.next_step(next_step)
     blocks: list[Block] = [
         Table(
             [Column("path", least=20), "bytes", "hash"],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.invocation import Invocation, open_weights
 from dlv.commands.shared.options import argument, command, option
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 @command(
     "diff",
     examples=[
+        "dlv diff",
         "dlv diff lenet@1 lenet@2",
         "dlv diff lenet@1 lenet@2 --network --params",
         "dlv diff lenet@1 lenet@2 --layer 'conv*'",
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     ],
     exits={1: "the versions differ, with --exit-code", 4: "no such version, checkpoint or layer"},
 )
-@argument("refs", nargs=-1, required=True, metavar="REF..", complete="reference")
+@argument("refs", nargs=-1, metavar="[REF]..", complete="reference")
 @option("--network", "structure", is_flag=True, help="Compare layers.")
 @option("--tensors", "matrices", is_flag=True, help="Compare weights.")
 @option("--params", is_flag=True, help="Compare hyperparameters.")
@@ -47,10 +48,11 @@ def run(
 ) -> int | None:
     """Compare versions; the first is the base.
 
-    REF is a version such as lenet@2 or a checkpoint such as lenet@2/1000. Renamed and inserted
-    layers are recognized. Signs: + added, - removed, ~ changed, > renamed, = stored differently.
-    For each tensor: L2 norm of the difference, absolute and relative to the base, the largest
-    difference of an element, and the number of changed elements.
+    REF is a version such as lenet@2 or a checkpoint such as lenet@2/1000. One REF, or HEAD if
+    there is none, is compared with the working directory. Renamed and inserted layers are
+    recognized. For each tensor: L2 norm of the difference, relative to the base, largest change
+    and number of changed elements. Signs: + added, - removed, ~ changed, > renamed, = stored
+    differently.
     """
     import dlv.versions.diff as diffing
     import dlv.views.difference_records as records
@@ -64,6 +66,7 @@ def run(
             layer=layer,
             everything=everything,
             planes=planes,
+            opened=open_weights,
             progress=bar.advance,
         )
     for note in found.notes:

@@ -18,19 +18,19 @@ def run(call: Invocation, topic: str | None) -> None:
 
     Topics are references, query, exit-codes, environment and options.
     """
-    import dlv.cli as cli
-
-    context = click.Context(cli.program, info_name="dlv")
+    context = click.get_current_context().find_root()
+    program = context.command
+    assert isinstance(program, click.Group)
     if topic is None:
-        text = cli.program.get_help(context)
+        text = program.get_help(context)
     elif topic == "options":
         text = _options(context)
     elif topic in topics.TOPICS:
         text = topics.TOPICS[topic].rstrip()
     else:
-        found = cli.program.get_command(context, topic)
+        found = program.get_command(context, topic)
         if found is None:
-            names = [*topics.TOPICS, "options", *cli.COMMANDS]
+            names = [*topics.TOPICS, "options", *program.list_commands(context)]
             raise UsageError(
                 f"no command or topic `{topic}`",
                 hint="to list them: dlv --help",

@@ -38,3 +38,5 @@ def run(call: Invocation, directory: str | None, shared: str | None) -> None:
             f"{word} dlv repository in {made.path}",
             ids=[str(made.path)],
         )
+        if new:
+            call.next_step("to stage files: dlv add .")

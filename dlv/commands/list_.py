@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import dlv.versions.conditions as conditions
     import dlv.versions.history as history
 
+FIXED = ("version", "created")
 WIDE = 100  # columns of a terminal that has room for two metrics
 
 
@@ -84,8 +85,19 @@ def run(call: Invocation, names: bool, exit_code: bool, **given: Any) -> int | N
             ids=ids,
         )
         if not entries:
-            call.output.message("no version fits" if found.total else "no versions yet")
+            _say_none(call, found, wanted)
     return 1 if exit_code and not found.entries else None
+
+
+def _say_none(call: Invocation, listing: history.Listing, wanted: history.Filter) -> None:
+    hidden = listing.hidden
+    if listing.total or wanted.removed:
+        call.output.message("no matching versions" if listing.total else "no versions yet")
+    elif hidden:
+        removed = "1 is removed" if hidden == 1 else f"{hidden} are removed"
+        call.output.message(f"no versions ({removed}; to list them: dlv list --removed)")
+    else:
+        call.output.message("no versions yet")
 
 
 def _names(call: Invocation, listing: history.Listing) -> None:
@@ -104,32 +116,28 @@ def _names(call: Invocation, listing: history.Listing) -> None:
 
 
 def _usual(call: Invocation, listing: history.Listing, removed: bool) -> Table:
-    """In a pipe always the same columns; for people a column per metric, and no empty ones."""
+    """The same columns everywhere, with two metrics; on a terminal without empty ones."""
+    import dlv.versions.conditions as conditions
     import dlv.views.values as values
     import dlv.views.versions as view
 
-    titles = ["version", "id", "created", "parents", "metrics", "tags", "message"]
-    if removed:
-        titles.insert(2, "state")
+    terminal = call.output.terminal
+    wide = not terminal or call.output.width >= WIDE
+    metrics = listing.usual[: 1 + wide]
+    titles = ["version", "id", *(["state"] if removed else []), "created", "parents"]
     keys: list[tuple[str, conditions.Key | None]] = [(title, None) for title in titles]
-    if call.output.terminal:
-        import dlv.versions.conditions as conditions
-
-        at = titles.index("metrics")
-        shown = listing.usual[: 1 + (call.output.width >= WIDE)]
-        keys[at : at + 1] = [(name, conditions.Key(name, "last")) for name in shown]
+    keys += [(name, conditions.Key(name, "last")) for name in metrics]
+    keys += [("tags", None), ("message", None)]
     rows = [[view.entry_cell(entry, *key) for key in keys] for entry in listing.entries]
-    columns = [Column(_title(name), fixed=name in ("version", "created")) for name, _ in keys]
-    if call.output.terminal:
-        tags = titles.index("tags") - len(titles)
-        for entry, row in zip(listing.entries, rows, strict=True):
-            if entry.head:
-                row[tags] = Items([Text("HEAD"), *entry.version.tags])
+    columns = [
+        Column("age" if name == "created" and terminal else name, fixed=name in FIXED)
+        for name, _ in keys
+    ]
+    for entry, row in zip(listing.entries, rows, strict=True):
+        if entry.head:
+            row[-2] = Items([Text("HEAD"), *entry.version.tags])
+    if terminal:
         kept = [i for i in range(len(keys)) if any(values.filled(row[i]) for row in rows)]
         columns = [columns[i] for i in kept]
         rows = [[row[i] for i in kept] for row in rows]
     return Table(columns, rows)
-
-
-def _title(name: str) -> str:
-    return "age" if name == "created" else name

@@ -49,9 +49,12 @@ def split_words(
     repository: Repository, words: Sequence[str], directory: Path
 ) -> tuple[list[str], str | None]:
     """The references and DATA: the last word, if it is a file, a folder, `REF:FILE` or code."""
+    if not words:
+        return ["HEAD"], None
     *references, last = words
     if not references:
-        return list(words), None
+        alone = last.startswith(CODE) or (directory / last).exists()
+        return (["HEAD"], last) if alone and not _is_version(repository, last) else ([last], None)
     if last.startswith(CODE) or (directory / last).exists():
         return references, last
     if ":" in last and _file(repository, last) is not None:
@@ -65,6 +68,13 @@ def split_words(
             did_you_mean=nearest(PurePosixPath(last).name, names),
         )
     return list(words), None
+
+
+def _is_version(repository: Repository, text: str) -> bool:
+    try:
+        return revisions.resolve(repository.database, text).file is None
+    except DlvError:
+        return False
 
 
 def find_data(

@@ -49,9 +49,7 @@ def repository_above(start: Path) -> Path:
         if _is_one(folder / FOLDER):
             return folder / FOLDER
     raise NotARepository(
-        f"no repository in {start} or above it",
-        why="a repository is a folder with a .dlv inside",
-        hint="dlv init",
+        f"not a dlv repository (or any parent): {start}", hint="to create one: dlv init"
     )
 
 

@@ -154,6 +154,31 @@ def _lost(before: Manifest | None, base: Version | None, made: Manifest) -> Iter
         yield f"this version has no network, unlike {base.label}; to take it back: dlv undo"
 
 
+def check_staged(
+    repository: Repository,
+    opened: Callable[[str, Path], Checkpoint],
+    is_data_set: Callable[[str], bool],
+) -> None:
+    """Refuse a commit of nothing, and say what could be staged."""
+    if facts.staged_files(repository.database):
+        return
+    found = status(repository, opened, is_data_set)
+    changed = [each.item.path for each in found.modified]
+    untracked = [each.path for each in found.untracked]
+    listed = ", ".join([*changed, *untracked][:5]) + (
+        " ..." if len(changed + untracked) > 5 else ""
+    )
+    if changed:
+        raise UsageError(
+            f"nothing staged; changed: {listed}", hint="to commit all changes: dlv commit -a"
+        )
+    if untracked:
+        raise UsageError(f"nothing staged; untracked: {listed}", hint="to stage all: dlv add .")
+    raise UsageError(
+        "nothing to commit, working directory clean", hint="to commit anyway: --allow-empty"
+    )
+
+
 def stage_tracked(
     repository: Repository,
     opened: Callable[[str, Path], Checkpoint],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -28,6 +29,8 @@ from dlv.objects.manifest import FileEntry, Manifest
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
 from dlv.versions.history import Relation
+from dlv.versions.working_side import LABEL as WORKING
+from dlv.versions.working_side import Opened, WorkingTree
 from dlv.weights.reading.approximation import Bounds, NoBounds, Reading
 from dlv.weights.reading.interval_statistics import DifferenceBounds
 from dlv.weights.snapshots import MODEL_ROLES, Matrix
@@ -124,20 +127,53 @@ def diff(
     layer: str | None = None,
     everything: bool = False,
     planes: int | None = None,
+    opened: Opened | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Diff:
-    """Compare versions or snapshots, by default in all sections.
+    """Compare versions or checkpoints, by default in all sections.
 
-    `layer` narrows to the layers of that pattern. `everything` compares the optimizer's
-    matrices too. `planes`: only so many of each matrix are read, the first.
+    With fewer than two, the working directory is compared with the one given, or with HEAD;
+    `opened` opens its weights. `layer` narrows to the layers of that pattern. `everything`
+    compares the tensors of the optimizer, too. `planes`: read only the first planes.
     """
-    if len(references) < 2:
-        raise UsageError("dlv diff requires two versions", hint="dlv diff lenet@1 lenet@2")
+    if len(references) >= 2:
+        return _diff(repository, references, sections, layer, everything, planes, None, progress)
+    if opened is None:
+        raise UsageError("diff requires two versions")
+    if planes is not None:
+        raise UsageError("--planes requires two versions", hint="dlv diff REF REF --planes 2")
+    with closing(WorkingTree(repository, opened)) as tree:
+        first = references or ("HEAD",)
+        return _diff(repository, first, sections, layer, everything, None, tree, progress)
+
+
+def _diff(
+    repository: Repository,
+    references: Sequence[str],
+    sections: Collection[str],
+    layer: str | None,
+    everything: bool,
+    planes: int | None,
+    tree: WorkingTree | None,
+    progress: Callable[[int], None],
+) -> Diff:
     default = SECTIONS[:2] if layer is not None else SECTIONS
     chosen = tuple(name for name in SECTIONS if name in (sections or default))
     store = MatrixStore.of(repository)
     notes: list[str] = []
     sides = [_side(repository, store, text, notes) for text in references]
+    if tree is not None:
+        chosen = tuple(name for name in chosen if name != "metrics")  # files have none yet
+        store = tree.store()
+        network = None if tree.manifest.network is None else tree.manifest.network.id
+        sides.append(
+            Side(
+                *(tree.version, tree.manifest, None),
+                None if network is None else stored_network(store, network),
+                tree.matrices,
+                WORKING,
+            )
+        )
     wanted = _Wanted(sides, layer)
     others = [
         _against(repository, store, sides[0], side, wanted, chosen, everything, planes, progress)
@@ -150,7 +186,8 @@ def diff(
         if "metrics" in chosen:
             result.metrics = _rows([_metrics(repository, side) for side in sides])
         if "files" in chosen:
-            result.files = _files(repository, sides)
+            files = FileStore(repository.files_git) if tree is None else tree.files()
+            result.files = _files(files, sides)
     return result
 
 
@@ -260,7 +297,9 @@ def _against(
                 hidden += old is None or new is None or old.hash != new.hash
     return Against(
         side,
-        history.relation(repository.database, base.version, side.version),
+        Relation("working", f"uncommitted changes since {base.label}")
+        if side.label == WORKING
+        else history.relation(repository.database, base.version, side.version),
         wanted.narrow(structure) if structure and "structure" in sections else None,
         found,
         hidden,
@@ -298,8 +337,7 @@ def _metrics(repository: Repository, side: Side) -> dict[str, Any]:
     return {item.name: item for item in evaluations.metrics_of(repository.database, side.version)}
 
 
-def _files(repository: Repository, sides: Sequence[Side]) -> list[Row]:
-    store = FileStore(repository.files_git)
+def _files(store: FileStore, sides: Sequence[Side]) -> list[Row]:
     rows = _rows([{entry.path: entry for entry in side.manifest.files} for side in sides])
     rows.sort(key=lambda row: row.name)
     return [

@@ -82,6 +82,7 @@ class Listing:
     columns: list[tuple[str, Key | None]]  # (name, what it shows if it is no field); may be empty
     usual: list[str]  # the metrics that tell these versions apart best, most telling first
     total: int  # versions that are visible, whatever was asked for
+    hidden: int = 0  # removed and undone ones, if they were not asked for
 
 
 def list_versions(repository: Repository, wanted: Filter) -> Listing:
@@ -122,7 +123,7 @@ def list_versions(repository: Repository, wanted: Filter) -> Listing:
         found.sort(key=order)
     if wanted.last is not None:
         found = found[: wanted.last]
-    return Listing(found, columns, _usual(found), len(shown))
+    return Listing(found, columns, _usual(found), len(shown), len(entries) - len(shown))
 
 
 def _with_results(summaries: Iterable[Summary], results: Mapping[str, float]) -> dict[str, Summary]:

@@ -24,36 +24,34 @@ def collected(outcome: Collected) -> tuple[dict[str, Any], list[Block]]:
         record = {"version": version.label, "id": version.id}
         if choice.why is None:
             removed.append(record)
-            said: Cell = Text("removed" if done else "would be removed", "yellow")
+            said: Cell = Text("removed now" if done else "to be removed", "yellow")
         else:
             spared.append(record | {"why": choice.why})
-            said = f"stays: {choice.why}"
+            said = f"kept: {choice.why}"
         rows.append([Text(version.label, "bold"), Id(version.id), None, said, None])
     for hidden, size in outcome.due:
-        said = Text("taken" if done else "would be taken", "red")
+        said = Text("moved to quarantine" if done else "to be moved to quarantine", "red")
         rows.append([*_what(hidden), said, Bytes(size)])
     for hidden in outcome.waiting:
         end = mark.until(hidden.since, outcome.grace)
-        rows.append([*_what(hidden), Items(["stays until", Time(end)]), None])
+        rows.append([*_what(hidden), f"kept until {end[:10]}", None])
     fields: dict[str, Cell] = {
         kind: Items([many, Bytes(size)]) for kind, (many, size) in outcome.moved.items()
     }
     packs, before, live = outcome.rewritten
     if packs:
-        fields["packs written again"] = Items([packs, Bytes(before), Bytes(live)])
+        fields["packs rewritten"] = Items([packs, Bytes(before), Bytes(live)])
     if outcome.unused:
-        fields["unused in packs that stay"] = Bytes(outcome.unused)
+        fields["unused in kept packs"] = Bytes(outcome.unused)
     if outcome.trials:
         size = sum(each.bytes for each in outcome.trials)
-        fields["trials that no run needs"] = Items([len(outcome.trials), Bytes(size)])
+        fields["unneeded trials"] = Items([len(outcome.trials), Bytes(size)])
     parts = sum(size for _, size in outcome.parts)
     if outcome.parts:
-        fields["parts of files, left by killed commands"] = Items(
-            [len(outcome.parts), Bytes(parts)]
-        )
+        fields["temporary files"] = Items([len(outcome.parts), Bytes(parts)])
     fields |= {
         "quarantine": Items([len(outcome.kept), Bytes(sum(p.bytes for p in outcome.kept))]),
-        "freed" if done else "would be freed": Bytes(outcome.freed),
+        "freed" if done else "to be freed": Bytes(outcome.freed),
     }
     document = {
         "dry_run": not done,
@@ -80,7 +78,7 @@ def collected(outcome: Collected) -> tuple[dict[str, Any], list[Block]]:
     }
     if outcome.restored is not None:
         document |= restored(outcome.restored)[0]
-    columns: list[Column | str] = [Column("version", fixed=True), "id", "steps", "what", "bytes"]
+    columns: list[Column | str] = [Column("version", fixed=True), "id", "steps", "action", "size"]
     blocks: list[Block] = [Table(columns, rows), ""] if rows else []
     if outcome.restored is not None:
         blocks += restored(outcome.restored)[1]
@@ -89,7 +87,7 @@ def collected(outcome: Collected) -> tuple[dict[str, Any], list[Block]]:
     blocks.append(Fields(fields))
     if outcome.kept:
         table = Table(
-            [Column("quarantine", fixed=True), "since", "versions", "bytes"],
+            [Column("quarantine", fixed=True), "since", "versions", "size"],
             [
                 [
                     Text(place.id, "yellow"),
@@ -115,7 +113,7 @@ def restored(restored: Restored) -> tuple[dict[str, Any], list[Block]]:
         }
     }
     if restored.before:
-        return document, [Line(f"{restored.id} was restored before")]
+        return document, [Line(f"{restored.id} was already restored")]
     return document, [Line(f"restored {restored.objects} objects", *([names] if names else []))]
 
 

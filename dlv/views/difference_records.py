@@ -10,7 +10,8 @@ from dlv.network.graph import plain
 from dlv.network.likeness.comparison import Change, Layer, Pair
 from dlv.terminal.output import Verbatim
 from dlv.terminal.table import Cell, Column, Number, Table
-from dlv.versions.diff import ABSENT, Diff, MatrixPair, Row
+from dlv.versions.diff import ABSENT, Diff, MatrixPair, Row, Side
+from dlv.versions.working_side import LABEL as WORKING
 from dlv.views.differences import delta, kind_of, structure_rows
 from dlv.views.values import count_cell, interval_cell, setting, shape
 from dlv.weights.snapshots import Matrix
@@ -21,24 +22,26 @@ if TYPE_CHECKING:
 _FIGURES = ("elements", "changed", "l2", "relative_l2", "max_abs", "nonfinite")
 
 
+def _side(side: Side) -> dict[str, Any]:
+    version = None if side.label == WORKING else side.version
+    return {
+        "id": version and version.id,
+        "name": side.version.name,
+        "number": version and version.number,
+        "step": side.step,
+        "created": version and version.created,
+        "message": WORKING if version is None else version.message,
+        "network": side.version.network,
+    }
+
+
 def document(diff: Diff) -> dict[str, Any]:
     """Entries of aligned things name the version they are about by its place among `versions`.
 
     `follows`: only the shape is another one, since other layers changed.
     """
     return {
-        "versions": [
-            {
-                "id": side.version.id,
-                "name": side.version.name,
-                "number": side.version.number,
-                "step": side.step,
-                "created": side.version.created,
-                "message": side.version.message,
-                "network": side.version.network,
-            }
-            for side in diff.sides
-        ],
+        "versions": [_side(side) for side in diff.sides],
         "same": diff.same,
         "lineage": [
             {
@@ -57,7 +60,7 @@ def document(diff: Diff) -> dict[str, Any]:
             if pair.status != "unchanged"
         ],
         "params": _rows(diff.params, "key", lambda value: value),
-        "metrics": _rows(diff.metrics, "tag", _metric),
+        "metrics": _rows(diff.metrics, "name", _metric),
         "files": [
             {**record, "lines": [None if c is None else c._asdict() for c in row.lines]}
             for row, record in zip(

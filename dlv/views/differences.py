@@ -26,6 +26,7 @@ from dlv.terminal.table import (
     outwards,
 )
 from dlv.versions.diff import ABSENT, Diff, MatrixPair, Row
+from dlv.versions.working_side import LABEL as WORKING
 from dlv.views.values import (
     attribute,
     bounded_difference,
@@ -241,8 +242,8 @@ def text(diff: Diff, everything: bool, terminal: bool) -> Iterator[Block]:
     rows: list[list[Cell]] = [
         [
             Text(side.label, "bold"),
-            Id(side.version.id),
-            Time(side.version.created),
+            None if side.label == WORKING else Id(side.version.id),
+            None if side.label == WORKING else Time(side.version.created),
             side.version.message.split("\n")[0],
         ]
         for side in diff.sides
@@ -544,7 +545,7 @@ def _same(diff: Diff) -> Iterator[str]:
     """What was compared and does not differ."""
     compared = [other.structure for other in diff.others if other.structure is not None]
     if compared and len(compared) == len(diff.others) and all(c.same for c in compared):
-        yield f"structure ({plural(len(compared[0].pairs), 'node')})"
+        yield f"network ({plural(len(compared[0].pairs), 'layer')})"
     pairs = [pair for other in diff.others for pair in other.matrices]
     if (
         pairs

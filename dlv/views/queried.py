@@ -200,7 +200,7 @@ def nothing(reasons: Callable[[], Sequence[str]], db: Database) -> Iterator[str]
         yield "no versions yet"
         return
     told = reasons()
-    yield "no version fits" + (". Matches per condition:" if told else "")
+    yield "no versions match" + (". Matches per condition:" if told else "")
     yield from (f"  {line}" for line in told)
 
 

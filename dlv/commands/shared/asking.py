@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlv.commands.shared.invocation import Invocation
-from dlv.errors import DlvError, NotFound, UsageError
+from dlv.errors import DlvError, NotFound, UsageError, nearest
 from dlv.terminal.table import escape
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from dlv.training.ledger.progress import Progress
     from dlv.views.queried import Shown
 
+_NAME = re.compile(r"[A-Za-z_][\w.-]*")
 STREAMED = ("jsonl", "csv", "ids")
 HISTORY = "query-history"
 
@@ -62,6 +64,14 @@ class Session:
 
         call, found = self.call, 0
         named = usage.saved_query(self.repository.database, text.strip().removesuffix(";").rstrip())
+        if named is None and _NAME.fullmatch(text.strip()):
+            known = [each.name for each in usage.saved_queries(self.repository.database)]
+            raise NotFound(
+                f"no saved query `{text.strip()}`",
+                why=f"saved queries: {', '.join(known[:10])}" if known else "no queries are saved",
+                did_you_mean=nearest(text.strip(), known),
+                hint="to save one: dlv query 'define NAME as ...'",
+            )
         text = text if named is None else named.text
         documents: list[dict[str, Any]] = []
         screen = view.screen_of(

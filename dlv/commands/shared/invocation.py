@@ -149,6 +149,11 @@ class Invocation:
             return None
         return str(self._silent.get(key))
 
+    def next_step(self, text: str) -> None:
+        """Suggest a command after a success: one dim line, on a terminal only (core.hints)."""
+        if self.output.terminal and not self.quiet and self.config.get("core.hints"):
+            self.output.message(self.output.paint(text, "dim", sys.stderr))
+
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before something permanent; without a terminal, `-y` is required."""
         if yes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from decimal import Context, Decimal
 from functools import partial
@@ -45,11 +45,13 @@ def read_file(repository: Repository, directory: Path, where: str) -> ConfigFile
     """`where` is a path from the directory, or REF:FILE."""
     path = directory / where
     if path.is_file():
-        return ConfigFile(where, settings_files.read(str(path)), path.resolve().parent)
+        return ConfigFile(
+            where, _with_optimizer_table(settings_files.read(str(path))), path.resolve().parent
+        )
     if ":" in where:
         found = _versioned_file(repository, where)
         if found is not None:
-            return ConfigFile(where, found, stored=True)
+            return ConfigFile(where, _with_optimizer_table(found), stored=True)
     beside = path.parent
     names = [each.name for each in beside.iterdir()] if beside.is_dir() else []
     shown = where[: len(where) - len(PurePosixPath(where).name)]
@@ -58,6 +60,16 @@ def read_file(repository: Repository, directory: Path, where: str) -> ConfigFile
         did_you_mean=[shown + name for name in nearest(PurePosixPath(where).name, names)],
         hint="write files of versions as lenet@3:base.toml" if not names else None,
     )
+
+
+def _with_optimizer_table(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Read `[optimizer] name = "sgd", lr = 0.1`, as training scripts write it."""
+    optimizer = table.get("optimizer")
+    if not isinstance(optimizer, Mapping):
+        return table
+    words = {"name": "optimizer", "lr": "base_lr", "learning_rate": "base_lr"}
+    inner = {words.get(str(key).lower(), str(key)): value for key, value in optimizer.items()}
+    return {**{key: value for key, value in table.items() if key != "optimizer"}, **inner}
 
 
 def _versioned_file(repository: Repository, where: str) -> dict[str, object] | None:
