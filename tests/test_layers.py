@@ -430,7 +430,7 @@ TYPED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
         ("helpers/x.py", "", "a name that is empty"),
         ("strange.py", "", "`strange` is on no floor"),
         ("versions/diff.py", "x = 1\n" * 801, "801 lines"),
-        ("commands/diff.py", "x = 1\n" * 151, "151 lines"),
+        ("commands/diff.py", "x = 1\n" * 171, "171 lines"),
     ],
 )
 def test_an_injected_fault_is_found(tmp_path: Path, path: str, text: str, expected: str) -> None:
