@@ -161,7 +161,7 @@ def test_staged_and_given_weights(repo: Repo, tmp_path: Path) -> None:
 def test_a_failed_commit_keeps_no_copies(repo: Repo, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing staged"):
         repo.commit("1", name="a")
-    with pytest.raises(UsageError, match="needs a name"):
+    with pytest.raises(UsageError, match="named NAME@1,"):
         repo.commit("1", weights=weights())
     with pytest.raises(UsageError, match="x "):
         repo.commit("1", name="a", weights={"x": object()})
@@ -264,7 +264,7 @@ def test_a_tag_in_the_way_of_a_run(repo: Repo) -> None:
     with repo.repository.change("tag") as change:
         change.record("tag", "best", {"version": made.id})
     assert repo["best"].tags == ("best",)
-    with pytest.raises(Conflict, match="is a tag") as found, repo.run("best") as run:
+    with pytest.raises(Conflict, match="is already a tag") as found, repo.run("best") as run:
         run.checkpoint(weights())
     assert "are kept in" in (found.value.hint or "")
 

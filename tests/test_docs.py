@@ -20,7 +20,7 @@ from dlv.commands.shared.options import Command
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVERS = {"tensorboard"}  # they run until they are told to end
-WITHOUT_REPOSITORY = {"config", "completion", "init", "demo", "doctor"}
+WITHOUT_REPOSITORY = {"config", "completion.", "init", "demo", "doctor"}
 
 
 def command_of(name: str) -> Command:

@@ -154,7 +154,7 @@ def test_fsck_makes_it_again(
         assert repository.database
     assert caught.value.hint == "dlv fsck --rebuild"
     assert cli.run(["-C", str(released.root), "fsck", how]) == 0
-    assert "of an older dlv" not in capsys.readouterr().err
+    assert "an older dlv" not in capsys.readouterr().err
     assert cli.run(["-C", str(released.root), "fsck"]) == 0
     assert schema(released.database) == SCHEMA_VERSION
 
@@ -166,7 +166,7 @@ def test_any_other_command_makes_it_again_and_says_so(
     for _ in range(2):
         assert cli.run(["-C", str(released.root), "list"]) == 0
         said.append(capsys.readouterr())
-    assert "of an older dlv" in said[0].err
+    assert "an older dlv" in said[0].err
     assert said[1].err == ""
     assert said[0].out == said[1].out
 
@@ -225,7 +225,7 @@ def test_where_it_may_not_be_written_it_is_told(
     before = found.database.read_bytes()
     monkeypatch.setattr(database.Database, "read_only", True)
     monkeypatch.setattr(database, "is_read_only", lambda _: True)
-    refused = pytest.raises(StorageError, match="of an older dlv")
+    refused = pytest.raises(StorageError, match="an older dlv")
     with api.open(found.root) as repo, refused as caught:
         list(repo)
     assert caught.value.hint is not None

@@ -94,7 +94,7 @@ def test_checkpoints_without_steps_or_metrics_are_counted(tmp_path: Path) -> Non
 def test_a_metric_that_is_no_number_changes_nothing(tmp_path: Path) -> None:
     finish = Finished()
     with Run(tmp_path, "", {}, finish) as run:
-        with pytest.raises(UsageError, match="no metrics") as found:
+        with pytest.raises(UsageError, match="at step None") as found:
             run.log(loss=1.0, acc="high")  # type: ignore[arg-type]
         assert "could not convert" in (found.value.why or "")
         with pytest.raises(UsageError, match="no metrics"):

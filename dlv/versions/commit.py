@@ -93,7 +93,9 @@ def commit(repository: Repository, request: Request) -> Committed:
     for file in taken:
         if file.role != "removed" and (why := adding.changed(file)):
             raise Conflict(
-                f"{file.path} changed after it was staged", why=why, hint=f"{adding.again(file)}"
+                f"{file.path} changed after it was staged",
+                why=why,
+                hint=f"{adding.again(file)}; to unstage it: dlv reset {file.path}",
             )
     with repository.writing():
         before = None if base is None else _carried(repository, base)
@@ -216,7 +218,7 @@ def _blaming(files: Sequence[StagedFile]) -> Iterator[None]:
         named = [file for file in there if file.path in error.message]
         named += [file for file in there if Path(file.path).name in error.message]
         for file in named[:1]:
-            way = f"when it is complete: {adding.again(file)}"
+            way = f"when it is complete: {adding.again(file)}; to unstage it: dlv reset {file.path}"
             error.hint = f"{error.hint}; {way}" if error.hint else way
         raise
 

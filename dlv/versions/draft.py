@@ -390,7 +390,7 @@ def prove(draft: Draft) -> None:
             raise Conflict(
                 f"{file.path} changed after it was staged",
                 why="its content differs",
-                hint=f"{adding.again(file)}",
+                hint=f"{adding.again(file)}; to unstage it: dlv reset {file.path}",
             )
 
 

@@ -381,7 +381,7 @@ def test_noise_behind_the_head(tmp_path: Path, noise: bytes, tensors: int, keys:
 def test_nothing_twice(tmp_path: Path) -> None:
     with pytest.raises(UnsafeInput, match="key 'x' twice"):
         opened(tmp_path, build([scalar(b"x", 0, b"a"), scalar(b"x", 0, b"a")]))
-    with pytest.raises(UnsafeInput, match="two tensors called 'a'"):
+    with pytest.raises(UnsafeInput, match="two tensors named 'a'"):
         opened(tmp_path, build([], [entry(b"a", [1]), entry(b"a", [1], 0, 32)], bytes(64)))
 
 

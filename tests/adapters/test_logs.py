@@ -110,7 +110,7 @@ def test_a_column_that_is_not_always_a_number(tmp_path: Path) -> None:
     log = load(tmp_path, "a.csv", "step,loss,lr\n1,3,0.1\n2,4,auto\n3,5,None\n")
     assert list(log.columns) == ["loss"]
     assert log.skipped == ["lr"]
-    assert log.notes == ["lr: line 3 has no number"]
+    assert log.notes == ["lr is skipped: line 3 has no number"]
 
 
 def test_rows_without_step(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ WRONG: dict[str, tuple[str, str | bytes, type[DlvError], str]] = {
     "wide": ("a.csv", ",".join(f"c{i}" for i in range(20_000)) + "\n", UnsafeInput, "columns"),
     "deep": ("a.jsonl", '{"a": 1}\n' + "[" * 500_000 + "\n", Damaged, "line 2"),
     "state deep": ("a.json", '{"log_history": ' + "[" * 99, UnsafeInput, "line 1"),
-    "state wide": ("a.json", '{"log_history": [' + "{}," * 2_100_000, UnsafeInput, "too much"),
+    "state wide": ("a.json", '{"log_history": [' + "{}," * 2_100_000, UnsafeInput, "too large"),
     "state broken": ("a.json", '{"log_history": [\n{]}', Damaged, "line 2"),
     "state without rows": ("a.json", '{"log_history": 3}', Damaged, "rows"),
     "text": ("a.txt", "hello\n", UsageError, "not a metric log"),

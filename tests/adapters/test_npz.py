@@ -176,6 +176,6 @@ def test_damaged_elements_are_found_when_read(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     path.write_bytes(data)
     checkpoint = npz.open(str(path))
-    with pytest.raises(Damaged, match="is damaged"):
+    with pytest.raises(Damaged, match="is corrupt"):
         checkpoint.tensors[0].read()
     checkpoint.close()

@@ -259,7 +259,7 @@ def test_numbers_of_smaller_types(values: list[int]) -> None:
     wanted = b"".join((value & 0xFFFF).to_bytes(2, "little") for value in values)
     assert varints(spans, len(values), 2) == wanted
     if any(not -128 <= value < 256 for value in values):
-        with pytest.raises(Damaged, match="damaged"):
+        with pytest.raises(Damaged, match="corrupt"):
             varints(spans, len(values), 1)
 
 

@@ -166,7 +166,7 @@ def test_two_logs_of_one_name(repository: Repository) -> None:
     put(repository.root / "logs", "", event_bytes.scalars("loss", [1]))
     csv = repository.root / "log.csv"
     csv.write_text("step,loss\n1,2.0\n")
-    with pytest.raises(Conflict, match="comes from two logs"):
+    with pytest.raises(Conflict, match="is in two logs"):
         committed(repository, repository.root / "logs", logs=[(csv, {})])
     assert versions.all_versions(repository.database) == []
 

@@ -73,7 +73,7 @@ def test_parts_of_curves(repo: api.Repo) -> None:
         assert steps(points=3, sampling="linear") == [0, 1500, 2999]
         assert len(steps(points=20, sampling="envelope")) <= 20
         assert curves.scalars("loss", runs=[]) == {}
-        with pytest.raises(NotFound, match="no metric `los`") as error:
+        with pytest.raises(NotFound, match="no series `los`") as error:
             curves.scalars("los")
         assert error.value.did_you_mean == ["loss"]
         with pytest.raises(NotFound, match="no run `net@9`"):

@@ -79,7 +79,7 @@ class TestWhatWordsName:
         with pytest.raises(NotFound, match=r"no version matches `x\.csv`") as error:
             of("x.csv")
         assert str(error.value.hint).endswith("dlv tensorboard .")
-        with pytest.raises(NotFound, match="no snapshot at step 5"):
+        with pytest.raises(NotFound, match="no checkpoint at step 5"):
             of("net@1/5")
         with pytest.raises(UsageError, match="not a version reference"):
             of("no/where")

@@ -139,7 +139,7 @@ def test_where_nothing_can_be_taken_back_it_is_said(
         with pytest.raises(StorageError) as caught:
             write(root)
     assert "a is the new one already" in str(caught.value.why)
-    assert "goes on from there" in str(caught.value.hint)
+    assert "check the disk before writing" in str(caught.value.hint)
     write(root)
     assert contents(root) == {name: f"new {name}" for name in NAMES}
 

@@ -79,7 +79,7 @@ def test_many_wildcards_are_no_slower(repository: Repository) -> None:
     ],
 )
 def test_half_a_character_is_no_parameter(repository: Repository, text: str, value: Any) -> None:
-    with pytest.raises(UsageError, match="half a character"):
+    with pytest.raises(UsageError, match="invalid character"):
         ask(repository, text, p=value)
 
 

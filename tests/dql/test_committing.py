@@ -269,7 +269,7 @@ class TestRefused:
 def test_weights_of_a_lossy_version_are_told_of(repository: Repository) -> None:
     lossy.quantize(repository, "net@1", "uniform:8", author="Ada", name="net")
     made = into(repository, "net@2", WIDER)
-    assert made.warnings == ("net@2 is quantized to uniform:8; net@1",)
+    assert made.warnings == ("net@2 is quantized to uniform:8; the exact weights are in net@1",)
     assert repository.manifest(version(repository, "wide@1").id).scheme is None
 
 

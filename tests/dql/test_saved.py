@@ -73,7 +73,7 @@ def test_an_unknown_name_says_which_is_near(repository: Repository) -> None:
     with pytest.raises(NotFound) as caught:
         saved.show_query(repository, "goood")
     assert caught.value.did_you_mean == ["good"]
-    assert caught.value.why == "tags: better, good"
+    assert caught.value.why == "saved queries: better, good"
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a\nb", "\x1b[2J", "x" * 101])

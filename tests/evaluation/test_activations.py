@@ -83,8 +83,8 @@ def test_radii_hold(made: Path, planes: str, capsys: pytest.CaptureFixture[str])
     ("words", "code", "message"),
     [
         (["--activations", "cnv1", "--data", "test.npz"], 4, "no layer `cnv1`"),
-        (["--data", "test.npz"], 2, "about --activations"),
-        (["--activations", "conv1", "--stats"], 2, "give one of"),
+        (["--data", "test.npz"], 2, "require --activations"),
+        (["--activations", "conv1", "--stats"], 2, "cannot be combined"),
         (["--activations", "conv1", "-o", "test.csv"], 2, "end with .npz"),
         (["--activations", "conv1", "-o", "test.npz"], 5, "already exists"),
         (["--activations", "conv1", "--set", "data.shape=64"], 2, "do not fit"),
@@ -137,6 +137,6 @@ def test_a_node_that_is_folded(tmp_path: Path, capsys: pytest.CaptureFixture[str
     words = ["-C", str(tmp_path), "desc", "normed", "--activations"]
     capsys.readouterr()
     assert cli.run([*words, "fc", "--planes", "2"]) == 2
-    assert "one with the normalisation behind it, `bn`" in capsys.readouterr().err
+    assert "with the following normalization, `bn`" in capsys.readouterr().err
     assert cli.run([*words, "fc"]) == 0
     assert cli.run([*words, "bn", "--planes", "2"]) == 0

@@ -88,7 +88,7 @@ def test_labels_are_those_of_the_reference(
     right = model.scores(x).argmax(1)
     for reference in ("f64", "strict"):
         if kind == "bn" and reference == "strict":
-            with pytest.raises(NoBounds, match="batch normalisation"):
+            with pytest.raises(NoBounds, match="batch normalization"):
                 told(model, x, reference=reference)
             continue
         found = told(model, x, reference=reference, tighten=tighten, batch=100)

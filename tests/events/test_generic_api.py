@@ -194,7 +194,7 @@ def test_08_a_range_of_blobs_and_the_most_recent_one(store: CurveStore, provider
     last = provider.read_blob_sequences("images", indices="last")["a"]["b"][0].blobs[0]
     assert (last.index, last.size) == (3, 1)
     for wrong in ((2, 1), (-1, 2), (0,), "first", (0, 1.5), 3):
-        with pytest.raises(InvalidArgument, match="no range of blobs"):
+        with pytest.raises(InvalidArgument, match="not a range of blobs"):
             read(wrong)
 
 

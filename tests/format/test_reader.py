@@ -67,7 +67,7 @@ def test_it_sees_a_changed_bit(golden: Golden, tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[1000] ^= 4
     (tmp_path / "x.pack").write_bytes(data)
-    with pytest.raises(Unreadable, match="damaged"):
+    with pytest.raises(Unreadable, match="corrupt"):
         Packs([tmp_path / "x.pack"])
 
 

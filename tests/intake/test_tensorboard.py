@@ -143,7 +143,7 @@ def test_grouped(runs: list[str], expected: dict[str, dict[str, str]]) -> None:
 
 
 def test_refused(repository: Repository) -> None:
-    with pytest.raises(NotFound, match="no folder"):
+    with pytest.raises(NotFound, match="no such directory:"):
         taken(repository)
     (repository.root / "exp 1").mkdir()
     with pytest.raises(UsageError, match="no event files"):

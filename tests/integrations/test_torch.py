@@ -380,7 +380,7 @@ def test_weights_that_lie_elsewhere(project: Path, said: Said) -> None:
     with hooks.track(model, "x", every=1) as run:
         train(model, log=run.log)
     assert len(said()) == 1
-    assert "spread over processes" in said()[0]
+    assert "sharded over processes;" in said()[0]
     assert (run.version.steps, len(run.version.series("loss"))) == ([], 10)
 
 

@@ -135,7 +135,7 @@ def test_what_a_newer_schema_needs(path: Path) -> None:
 
 def test_not_a_database(path: Path) -> None:
     path.write_bytes(b"hello world, this is no database at all" * 100)
-    with pytest.raises(Damaged, match="is damaged") as found:
+    with pytest.raises(Damaged, match="is corrupt") as found:
         Database(path)
     assert found.value.exit_code == 6
     assert found.value.hint == "dlv fsck --rebuild"
@@ -206,7 +206,7 @@ def test_random_damage_gives_typed_errors(
 
 def test_a_lost_table_is_damage(db: Database) -> None:
     db.execute("DROP TABLE staged")
-    with pytest.raises(Damaged, match="damaged"):
+    with pytest.raises(Damaged, match="corrupt"):
         db.rows("SELECT * FROM staged")
 
 

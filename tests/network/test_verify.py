@@ -239,7 +239,7 @@ def test_slots(load: Load) -> None:
     extra = changed(network, "relu1", params={"weight": "ip1.weight"})
     assert "RELU has no slot" in only(errors(extra), "slot", "relu1").message
     half = changed(load("resnet"), "a.bn1", params={"running_mean": "m"})
-    assert "together" in only(errors(half), "range", "a.bn1").message
+    assert "each other" in only(errors(half), "range", "a.bn1").message
     lone = changed(load("transformer"), "pos", params={})
     assert "slot value" in only(errors(lone), "range", "pos").message
 

@@ -96,7 +96,7 @@ def test_an_adaptive_pool_has_no_window() -> None:
     assert found["size"] == (None, 7)
     assert found["kernel"] is None
     assert found["stride"] is None
-    with pytest.raises(FieldError, match="exclude"):
+    with pytest.raises(FieldError, match="cannot be combined"):
         complete("POOL", "AVG", {"size": [1, 1], "kernel": [2, 2]})
 
 

@@ -202,7 +202,7 @@ def test_a_chain_of_too_many_far_scales() -> None:
             *(0, 0, len(side)),
         )
         store.rows[name].append(row)
-    with pytest.raises(Damaged, match="too many matrices"):
+    with pytest.raises(Damaged, match="too many tensors"):
         read_matrix(names[-1], store.encoding, store)
 
 

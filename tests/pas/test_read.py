@@ -101,7 +101,7 @@ def test_pieces_of_two_planes_swapped(cut: tuple[Cut, str]) -> None:
     index, name = cut
     swap = {0: 2, 2: 0}
     index.pieces = [replace(row, plane=swap.get(row.plane or 0, row.plane)) for row in index.pieces]
-    with pytest.raises(Damaged, match="is damaged"):
+    with pytest.raises(Damaged, match="is corrupt"):
         read_matrix(name, index.encoding, index)
 
 

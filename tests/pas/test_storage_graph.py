@@ -83,14 +83,14 @@ def test_bad_plans(chosen: list[int], words: str) -> None:
 
 def test_an_edge_into_the_empty_matrix() -> None:
     graph = StorageGraph.build(2, [(0, 1, "", 1, 1), (1, 0, "", 1, 1)], [])
-    with pytest.raises(Damaged, match="into the empty matrix"):
+    with pytest.raises(Damaged, match="into the empty tensor"):
         StoragePlan.of(graph, [0, 1])
 
 
 def test_an_edge_of_another_vertex() -> None:
     with pytest.raises(Damaged, match="another one's edge"):
         StoragePlan(np.array([-1, 0, 0, 2])).check(GRAPH)
-    with pytest.raises(Damaged, match="every matrix"):
+    with pytest.raises(Damaged, match="every tensor"):
         StoragePlan(np.array([-1, 0, 1])).check(GRAPH)
 
 
@@ -173,7 +173,7 @@ def test_a_good_file(tmp_path: Path) -> None:
         ({"snapshots": [[1, 1], []]}, "twice"),
         ({"snapshots": [[3], []]}, "does not exist"),
         ({"snapshots": [1, 2]}, "snapshots"),
-        ({"budgets": [1]}, "one budget per snapshot"),
+        ({"budgets": [1]}, "one budget per checkpoint"),
         ({"budgets": [-1, None]}, "budget 0"),
         ({"budgets": ["1", None]}, "budget 0"),
         ({"scheme": "reusable"}, "scheme"),

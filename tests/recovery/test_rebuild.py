@@ -270,7 +270,7 @@ class TestARebuildMeanwhile:
         assert versions.all_versions(made.database) == []
         with Repository.find(made.root) as other:
             rebuild.rebuild(other)
-        with pytest.raises(Conflict, match="rebuilt meanwhile"), made.change("test") as change:
+        with pytest.raises(Conflict, match="rebuilt "), made.change("test") as change:
             change.set_head("a" * 64)
         with made.change("test") as change:
             change.set_head("b" * 64)
@@ -284,7 +284,7 @@ class TestARebuildMeanwhile:
             change.set_head("a" * 64)
         with Repository.find(made.root) as other:
             rebuild.rebuild(other)
-        with pytest.raises(Conflict, match="rebuilt meanwhile"):
+        with pytest.raises(Conflict, match="rebuilt "):
             undo.undo(made, "Ada")
         assert [done.operation.verb for done in undo.undo(made, "Ada")] == ["test"]
         made.close()

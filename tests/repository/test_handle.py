@@ -380,7 +380,7 @@ def test_a_network_disk_is_written_only_by_the_one_host_that_says_so(
 ) -> None:
     repository, _ = Repository.init(tmp_path)
     monkeypatch.setattr("dlv.repository.handle.network_disk", lambda path: path == repository.path)
-    with pytest.raises(UnsafeInput, match="network disk") as caught, repository.writing():
+    with pytest.raises(UnsafeInput, match="network file") as caught, repository.writing():
         pass
     assert "core.singlehost" in (caught.value.hint or "")
     repository.single_host = lambda: True

@@ -359,7 +359,7 @@ def test_a_refused_undo_leaves_no_fact(both: Both) -> None:
     before = sorted(both.repository.facts.glob("*/*"))
     with pytest.raises(Conflict) as caught:
         undo.undo(both.repository, AUTHOR, operation=1)
-    assert "`good` names net@1" in str(caught.value.why)
+    assert "`good` points to net@1," in str(caught.value.why)
     assert sorted(both.repository.facts.glob("*/*")) == before
     both.compare_with_facts()
 

@@ -311,7 +311,7 @@ def test_labels_as_shares_and_of_other_shapes(tmp_path: Path) -> None:
 
 
 def test_nothing_to_train(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="nothing to train"):
+    with pytest.raises(UsageError, match="no trainable"):
         trained(tmp_path, 2, net={"*": {"frozen": True}})
 
 

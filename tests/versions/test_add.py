@@ -162,7 +162,7 @@ def test_names_that_are_not_there(desk: Desk) -> None:
     assert found.value.did_you_mean == ["train.py"]
     with pytest.raises(NotFound):
         desk.add("gone/trian.py")
-    with pytest.raises(UsageError, match="no format is called"):
+    with pytest.raises(UsageError, match="no format"):
         desk.add("train.py", format="safetensor")
 
 
@@ -195,7 +195,7 @@ def test_options(desk: Desk, options: dict[str, Any], wanted: tuple[Any, ...]) -
 def test_a_step_is_of_one_snapshot(desk: Desk) -> None:
     desk.write("a/w.safetensors", 1)
     desk.write("b/w.safetensors", 2)
-    with pytest.raises(UsageError, match="one snapshot"):
+    with pytest.raises(UsageError, match="one checkpoint"):
         desk.add("a", "b", step=5)
     desk.add("a", step=5)
     assert desk.staged["a/w.safetensors"][2] == 5

@@ -68,7 +68,7 @@ def test_the_first_place_counts(tmp_path: Path) -> None:
         *("a/model.safetensors", "b/head.safetensors", "b/same.safetensors")
     ]
     assert found.skipped == [
-        ("b/model.safetensors", "b without a step is in a/model.safetensors already")
+        ("b/model.safetensors", "b without a step is already in a/model.safetensors")
     ]
 
 

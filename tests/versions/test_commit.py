@@ -185,14 +185,14 @@ def test_an_empty_commit(project: Project) -> None:
 
 
 def test_the_first_commit_needs_a_name(project: Project) -> None:
-    with pytest.raises(UsageError, match="needs a name"):
+    with pytest.raises(UsageError, match="named NAME@1,"):
         committing.commit(project.repository, Request("m", "me", allow_empty=True))
 
 
 @pytest.mark.parametrize("name", ["a/b", "", "HEAD", "latest", "-x", "f" * 64])
 def test_names_that_cannot_be(project: Project, name: str) -> None:
     # An empty name is none.
-    with pytest.raises(UsageError, match=r"cannot be a name|needs a name"):
+    with pytest.raises(UsageError, match="the first commit requires --name"):
         committing.commit(project.repository, Request("m", "me", name, allow_empty=True))
     assert versions.all_versions(project.repository.database) == []
 
@@ -209,7 +209,7 @@ def test_a_tag_is_no_name(project: Project) -> None:
 def test_half_characters_are_refused(project: Project, field: str) -> None:
     texts = {"message": "m", "author": "me", field: "\ud800"}
     request = Request(texts["message"], texts["author"], "net", allow_empty=True)
-    with pytest.raises(UsageError, match="not valid Unicode"):
+    with pytest.raises(UsageError, match="valid Unicode"):
         committing.commit(project.repository, request)
 
 
@@ -263,7 +263,7 @@ def test_an_orphan_is_a_new_model(project: Project) -> None:
     assert made.base is None
     assert [tensor.name for tensor in manifest.tensors] == ["v"]
     assert (manifest.files, manifest.hyperparameters) == ((), {})
-    with pytest.raises(UsageError, match="exclude"):
+    with pytest.raises(UsageError, match="--orphan and --parent cannot be"):
         project.commit(name="third", orphan=True, parents=["first"], allow_empty=True)
     with pytest.raises(UsageError, match="needs a name"):
         project.commit(orphan=True, allow_empty=True)
@@ -414,7 +414,7 @@ def test_a_file_that_changed_since_it_was_added(project: Project) -> None:
     path = project.write("a.txt", "aaaa")
     project.add()
     path.write_text("bbbbb")
-    with pytest.raises(Conflict, match=r"a\.txt has changed") as found:
+    with pytest.raises(Conflict, match=r"a\.txt changed") as found:
         project.commit()
     assert found.value.exit_code == 5
     path.unlink()
@@ -440,7 +440,7 @@ def test_the_same_size_and_time_hide_nothing(project: Project, name: str) -> Non
     project.add()
     path.write_bytes(new)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(Conflict, match="changed after it was staged"):
+    with pytest.raises(Conflict, match="changed since it was added"):
         project.commit()
     assert versions.all_versions(project.repository.database) == []
     assert len(facts.staged_files(project.repository.database)) == 1

@@ -115,7 +115,7 @@ class TestBeginnings:
         )
 
     def test_a_dtype_without_numbers(self) -> None:
-        with pytest.raises(UsageError, match="no new elements of raw"):
+        with pytest.raises(UsageError, match="cannot initialize values of dtype"):
             copying.initial_values(item(dtype="raw:Q4_K"), 0)
         plan = Plan((item(dtype="raw:Q4_K"),), ())
         with pytest.raises(UsageError, match="no new elements"):

@@ -149,7 +149,7 @@ def test_a_snapshot(repository: Repository) -> None:
 
 
 def test_a_file_is_not_described(repository: Repository) -> None:
-    with pytest.raises(UsageError, match="names a file") as caught:
+    with pytest.raises(UsageError, match="is a file") as caught:
         describe(repository, "m@1:train.py")
     assert caught.value.hint == "dlv show m@1:train.py"
 

@@ -220,7 +220,7 @@ def test_sections_and_layers(repository: Repository) -> None:
 def test_refused(repository: Repository) -> None:
     with pytest.raises(UsageError):
         diff(repository, ["m@1"])
-    with pytest.raises(UsageError, match="names a file"):
+    with pytest.raises(UsageError, match="is a file"):
         diff(repository, ["m@1:train.py", "m@2"])
 
 

@@ -101,7 +101,7 @@ def test_tags_and_removed_ones(repository: Repository) -> None:
     assert listed(repository, tag="good") == listed(repository, tag="g*") == ["lenet@2"]
     with pytest.raises(NotFound) as caught:
         listed(repository, tag="god")
-    assert (caught.value.did_you_mean, caught.value.why) == (["good"], "saved queries: 1 tag")
+    assert (caught.value.did_you_mean, caught.value.why) == (["good"], "1 tag here")
     assert listed(repository, tag="b*") == []
     remove.remove(repository, ["wide@1"], AUTHOR)
     assert listed(repository) == ["lenet@3", "lenet@2", "lenet@1"]
@@ -189,7 +189,7 @@ def test_log_of_what_was_removed(repository: Repository) -> None:
     remove.remove(repository, ["lenet@2", "wide"], AUTHOR)
     found, notes = log(repository, "lenet@2")
     assert [entry.version.label for entry in found] == ["lenet@2", "lenet@1"]
-    assert "was removed" in notes[0]
+    assert "is removed;" in notes[0]
     # lenet@2 belongs to the line of lenet@3; nothing comes from wide@1.
     assert lines(repository, everything=True) == ["lenet@3", "lenet@2", "lenet@1"]
 

@@ -138,7 +138,7 @@ def test_several_versions_at_once(repository: Repository) -> None:
 
 def test_what_is_tagged_stays(repository: Repository) -> None:
     revisions.set_tag(repository, "good", "net@1", AUTHOR)
-    with pytest.raises(Conflict, match="has tag `good`"):
+    with pytest.raises(Conflict, match="has the tag `good`"):
         remove(repository, ["net@1"], AUTHOR)
     done: Removed = remove(repository, ["net@1"], AUTHOR, force=True)
     assert done.tags == ["good"]
@@ -155,7 +155,7 @@ def test_snapshots_of_a_tagged_version_may_go(repository: Repository) -> None:
 def test_what_cannot_go(repository: Repository) -> None:
     with pytest.raises(Conflict, match="own weights"):
         remove(repository, ["net@1"], AUTHOR, steps="1-3")
-    with pytest.raises(NotFound, match="no snapshot at step 7"):
+    with pytest.raises(NotFound, match="no checkpoint at step 7"):
         remove(repository, ["net@1"], AUTHOR, steps="7")
     with pytest.raises(NotFound, match="at step 7 to 9"):
         remove(repository, ["net@1"], AUTHOR, steps="1,7-9")

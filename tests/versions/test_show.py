@@ -86,7 +86,7 @@ def test_files_that_are_not_there(repository: Repository) -> None:
     with pytest.raises(NotFound) as caught:
         show.file(repository, found(repository, "net@1:trian.py"))
     assert caught.value.did_you_mean == ["net@1:train.py"]
-    with pytest.raises(UsageError, match="holds weights"):
+    with pytest.raises(UsageError, match="a weight"):
         show.file(repository, found(repository, "net@1:ckpt-10.safetensors"))
 
 

@@ -229,7 +229,7 @@ def test_weights_in_files_of_their_own_are_watched(repository: Repository) -> No
     assert look(repository).staged[0].problem is None
     array[3, 3] = 2
     data.write_bytes(array.tobytes())
-    assert look(repository).staged[0].problem == "m.data changed since added"
+    assert look(repository).staged[0].problem == "m.data changed since it was staged"
     with pytest.raises(Conflict) as caught:
         commit(repository, "net")
     assert caught.value.why == "m.data"

@@ -117,7 +117,7 @@ def test_a_plain_network_that_needs_a_constant(repository: Repository) -> None:
     """Its bytes may be stored already; else it cannot be taken in."""
     path = repository.root / "network.json"
     path.write_text(json.dumps(network().canonical()))
-    with pytest.raises(UsageError, match="needs constant `shift`"):
+    with pytest.raises(UsageError, match="needs the constant `shift`,"):
         commit(repository, "w.safetensors", "network.json")
     adding.remove(repository, repository.root, ["."])
     save(repository.root / "c.safetensors", shift=np.frombuffer(CONSTANT, "f4"))

@@ -145,7 +145,7 @@ def test_verify(filled: Filled) -> None:
     store.verify(piece, content=True)
     flip(store, piece)
     store.verify(piece, content=False)
-    with pytest.raises(Damaged, match="is damaged"):
+    with pytest.raises(Damaged, match="is corrupt"):
         store.verify(piece, content=True)
     path = path_of(store.packs_dir, piece.pack, ".pack")
     path.write_bytes(path.read_bytes()[: piece.offset + piece.length - 1])

@@ -445,7 +445,7 @@ class TestHostile:
         with refused(Damaged, "no data/weights"):
             attack.open({CONFIG: None})
         del config["config"]["gain"]
-        with refused(Damaged, "lacks tensor gain"):
+        with refused(Damaged, "lacks the tensor gain:"):
             attack.open({CONFIG: config})
         with refused(Damaged, "lacks the constant"):
             attack.open({CONSTANTS: {"config": {}}})

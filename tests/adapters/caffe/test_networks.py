@@ -788,7 +788,7 @@ def test_the_plain_form_comes_back(files: Files) -> None:
         ('input: "a" input_shape { dim: -1 }\n' + layer("ReLU"), "dim is -1"),
         (A + layer("ReLU") + 'layers { type: RELU bottom: "a" top: "c" }', "mixes"),
         (A + layer("ReLU", rest="relu_param { negative_slope: 'x' }"), "negative_slope"),
-        (A + layer("ReLU", rest="relu_param { } relu_param { }"), "relu_param is given twice"),
+        (A + layer("ReLU", rest="relu_param { } relu_param { }"), "relu_param is there twice"),
     ],
 )
 def test_faults_are_told_with_their_place(files: Files, text: str, told: str) -> None:

@@ -159,7 +159,7 @@ def test_a_function_that_makes_batches(tmp_path: Path) -> None:
         ("python:own_nothing:make", "no module"),
         ("python:own_data:nothing", "no function"),
         ("python:own_data:bad", "ZeroDivisionError"),
-        ("own_data.py", "is not data that dlv reads"),
+        ("own_data.py", "is not data that dlv can read"),
         ("empty", "has no data"),
     ],
 )

@@ -257,8 +257,8 @@ class TestCsv:
             ("a,b,y\n1,,0\n", "line 2: '' is not a number"),
             ("a,b,y\n1,2,\n", "line 2, has no label"),
             ("a,b,y\n1,1_0,0\n", "line 2: '1_0' is not a number"),
-            ("1,2,3\n1,2,0\n", "no heading"),
-            ("", "no heading"),
+            ("1,2,3\n1,2,0\n", "no header"),
+            ("", "no header"),
             ("a,a,y\n1,2,0\n", "twice"),
             ('a,b,y\n1,"2,0\n', "line 2, is not CSV"),
         ],
@@ -435,8 +435,8 @@ class TestCode:
         ("body", "error"),
         [
             ("def make():\n    raise ValueError('no network here')\n", "no network here"),
-            ("def make():\n    return 3\n", "no column of rows"),
-            ("def make():\n    return [{}, {}]\n", "no column of rows"),
+            ("def make():\n    return 3\n", "not a column of rows"),
+            ("def make():\n    return [{}, {}]\n", "not a column of rows"),
             ("import nothing_that_exists\n", "cannot be imported"),
             ("1 / 0\n", "cannot be imported"),
             ("made = 3\n", "no function `make`"),
@@ -507,7 +507,7 @@ def test_fingerprints_are_of_content(tmp_path: Path) -> None:
 
 def test_what_is_no_data(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("words")
-    with pytest.raises(UsageError, match="no data that dlv reads"):
+    with pytest.raises(UsageError, match="not data that dlv can read"):
         opened(tmp_path / "notes.md")
     with pytest.raises(NotFound):
         opened(tmp_path / "missing.npz")

@@ -140,7 +140,7 @@ def test_what_is_written_loads(keras: Any, comes_back: Callable[[Any], None], na
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_would_not_come_back_is_refused(keras: Any, tmp_path: Path, name: str) -> None:
-    with pytest.raises(DlvError, match="Keras cannot say") as caught:
+    with pytest.raises(DlvError, match="Keras cannot express") as caught:
         written(made(keras, *REFUSED[name]), tmp_path / "m.keras")
     assert caught.value.why
 

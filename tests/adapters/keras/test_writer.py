@@ -309,7 +309,7 @@ def test_what_keras_cannot_say(name: str) -> None:
     odd, why = REFUSED[name]
     made = network(odd, shape=("B", 4, 6, 6))
     out = io.BytesIO()
-    with pytest.raises(UsageError, match="Keras cannot express the layer 'n'") as caught:
+    with pytest.raises(UsageError, match="Keras cannot express the node 'n'") as caught:
         keras_writer.save_network(out, made, [], [])
     assert why in str(caught.value.why)
     assert out.getvalue() == b""
@@ -326,7 +326,7 @@ def test_notes() -> None:
     tensors.append(tensor("n.num_batches_tracked", np.array(3)))
     notes = keras_writer.save_network(io.BytesIO(), made, tensors, [])
     assert notes == [
-        "what no output needs: dead",
+        "what no output needs is skipped: dead",
         "dots in the names of layers became underscores",
         "names that Keras does not take were changed: odd/name",
         "tensors that no layer has are skipped: spare",

@@ -272,7 +272,7 @@ BROKEN: list[tuple[Any, str]] = [
 
 
 def test_a_tensor_of_another_shape_is_named() -> None:
-    with pytest.raises(UsageError, match=r"node 'fc' \(FULL\): tensor 'fc.weight'"):
+    with pytest.raises(UsageError, match=r"node 'fc' \(FULL\): the tensor 'fc\.weight'"):
         written(two_layers(), {**WEIGHTS, "fc.weight": numbers(5, 3)})
 
 
@@ -298,7 +298,7 @@ def test_broken_networks_are_refused_by_name(make: Any, text: str) -> None:
 
 
 def test_a_missing_tensor_is_named() -> None:
-    with pytest.raises(UsageError, match=r"node 'fc' \(FULL\): tensor 'fc.bias'"):
+    with pytest.raises(UsageError, match=r"node 'fc' \(FULL\): the tensor 'fc\.bias'"):
         written(two_layers(), {"fc.weight": WEIGHTS["fc.weight"]})
 
 

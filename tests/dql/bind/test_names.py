@@ -90,7 +90,7 @@ VALID = [
 ]
 # What some of them say that no catalogue could make right.
 SENSIBLE = (
-    *("the trainer is torch", "is a text, and", "names no version", "no version matches"),
+    *("the trainer is torch", "is a string, and", "names no version", "no version matches"),
     *("the list makes no node", "`y` is no attribute", "has no value", "have no values"),
     *(
         "has no default values",
@@ -143,7 +143,7 @@ def test_what_is_only_missing_is_not_found(db: Database) -> None:
 
 def test_a_query_to_be_saved_may_leave_parameters_open(db: Database) -> None:
     assert resolve(db, "select m where m.lr < $most limit $many", defining="cheap")
-    with pytest.raises(WrongQuery, match="no attribute"):
+    with pytest.raises(WrongQuery, match="an attribute,"):
         resolve(db, "select m where m.nothing < $most", defining="cheap")
     for inner in ('"cheap"', '(select m from m in "cheap")'):
         with pytest.raises(WrongQuery, match="contains itself"):

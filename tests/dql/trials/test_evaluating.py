@@ -397,7 +397,7 @@ def test_a_budget_ends_a_run(repository: Repository) -> None:
 def test_code_out_of_a_version_needs_trust(repository: Repository) -> None:
     commit_files(repository)
     text = 'evaluate m from m where m = "net@1" with config = "coded@1:base.toml"'
-    with pytest.raises(UnsafeInput, match="names code of its own"):
+    with pytest.raises(UnsafeInput, match="names code to run:"):
         ask(repository, text)
     assert steps(repository) == 0
     own = f"{text}, config.trainer = 'own_trainer:train', config.steps = 5"
@@ -459,7 +459,7 @@ def test_all_checkpoints_become_snapshots(repository: Repository) -> None:
 def test_checkpoints_that_are_gone_are_told(repository: Repository) -> None:
     ask(repository, ONE)
     found = ask(repository, f'{ONE} into "tuned"', snapshots="all")
-    assert found.warnings == ["tuned@1 has 2 of 4 snapshots; the others are missing"]
+    assert found.warnings == ["tuned@1 has 2 of 4 checkpoints; the others are missing"]
     (best,) = committed(repository, "tuned")
     assert [each.step for each in best.manifest.snapshots] == [15, 20]
 

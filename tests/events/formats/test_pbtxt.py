@@ -152,7 +152,7 @@ def test_a_message_within_itself_without_end() -> None:
         entry = b"\x0a\x01a\x12" + size(value) + value
         names = b"\x12" + size(entry) + entry
         value = b"\x52" + size(names) + names
-    with pytest.raises(Damaged, match="damaged") as caught:
+    with pytest.raises(Damaged, match="corrupt") as caught:
         list(text("AttrValue", value))
     assert caught.value.why == "it is nested more than 100 deep"
 

@@ -168,7 +168,7 @@ def test_nothing_is_read_before_the_lengths_add_up() -> None:
     def read(kind: str, name: str) -> bytes:
         raise AssertionError("read")
 
-    with pytest.raises(Damaged, match="damaged"):
+    with pytest.raises(Damaged, match="corrupt"):
         decode_scalars(head, read)
 
 

@@ -358,7 +358,7 @@ def test_a_record_that_is_no_event_is_left_out(tmp_path: Path) -> None:
     )
     assert [point[0] for point in run.series["a"].points] == [1, 2]
     assert len(run.faults) == 1
-    assert "no events" in run.faults[0].message
+    assert "not events" in run.faults[0].message
     # An event that says nothing is one.
     assert read(tmp_path, b"").series == {}
 

@@ -49,7 +49,7 @@ def test_keep() -> None:
 
 
 def test_an_unknown_policy() -> None:
-    with pytest.raises(ValueError, match="'all' is no policy"):
+    with pytest.raises(ValueError, match="'all' is not a policy"):
         points.live_points(np.zeros(1, np.int64), [], "all")
 
 

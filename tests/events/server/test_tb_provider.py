@@ -113,7 +113,7 @@ def test_damage_is_told_without_a_traceback_of_sqlite(store: CurveStore) -> None
     with store.database.atomic():
         store.database.execute("UPDATE scalar_chunk SET data = x'00'")
     provider = Provider(store)
-    with pytest.raises(errors.PublicError, match="damaged") as error:
+    with pytest.raises(errors.PublicError, match="corrupt") as error:
         data_provider(lambda: provider).read_scalars(CTX, downsample=9, **SCALARS)
     assert error.value.http_code == 500
 

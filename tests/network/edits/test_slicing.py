@@ -88,7 +88,7 @@ class TestNodes:
         made, edits = cut(load("unet"), "middle", "head")
         assert {item.name for item in made.inputs} == {"x", "pool2"}
         assert {"down1", "pool1", "down2"} <= set(_names(made))
-        assert "3 further nodes are kept" in edits[-1].text
+        assert "3 more layers are kept" in edits[-1].text
 
     def test_several_starts_and_ends(self, load: Load) -> None:
         made, _ = cut(load("resnet"), ["a.bn2", "a.down"], ["a.add", "a.relu2"])

@@ -398,7 +398,7 @@ def test_what_has_no_rule_says_so() -> None:
         (node_of("NORM", "BATCH"), "statistics from the batch"),
         (node_of("NORM", "LAYER", axis=0), "statistics from the batch"),
         (node_of("NORM", "LRN", k=0.0), "division by zero"),
-        (node_of("SOFTMAX", axis=0), "axis of the batch"),
+        (node_of("SOFTMAX", axis=0), "uses the batch"),
         (node_of("RNN", "GRU", hidden=3), "no bound is known"),
         (node_of("RESHAPE", kind="to", dtype="int64"), "has steps"),
         (Node("n", "OP", "raw"), "outside the vocabulary"),

@@ -366,7 +366,7 @@ def test_what_has_no_rule() -> None:
     with pytest.raises(NoRule, match="row numbers"):
         op_of(embed).bounds(embed, BallRun([wide], {"weight": np.ones((4, 2))}, known, F64, {}))
     alone = Ball(np.ones((3, 1, 4)), np.zeros(1))
-    with pytest.raises(NoRule, match="no batch"):
+    with pytest.raises(NoRule, match="not a batch"):
         op_of(conv).bounds(conv, BallRun([alone], weight, known, F64, {}))
 
 

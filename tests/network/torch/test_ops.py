@@ -718,7 +718,7 @@ def test_arithmetic(operator: str, values: Sequence[float], wanted: float) -> No
     ["os.system", "operator.pow.x", "eval", "builtins.eval", "__class__", "operator.", ""],
 )
 def test_arithmetic_that_is_none(operator: str) -> None:
-    with pytest.raises(UsageError, match="node 'n'"):
+    with pytest.raises(UsageError, match="layer 'n'"):
         chain(plumbing("n", "arithmetic", "x", operator=operator))
 
 
@@ -789,9 +789,9 @@ def foreign(name: str = "n") -> Node:
         (Node("n", "DROPOUT", None, {"p": 2.0}, (("x", 0),)), "'p' is 2.0"),
         (Node("n", "FULL", None, complete("FULL", None, {"out": 3}), (("x", 0),)), "slot 'weight'"),
         (Node("n", "LOSS", None, {"name": "hinge?"}, (("x", 0), ("x", 0))), "hinge"),
-        (plumbing("n", "view", "x", size=[None, None]), "leaves open"),
+        (plumbing("n", "view", "x", size=[None, None]), r"\(RESHAPE\): its size"),
         (plumbing("n", "view", "x", "x", "x", size=[None, 3]), "2 lengths come in"),
-        (plumbing("n", "slice", "x", "x", axis=1), "has no place"),
+        (plumbing("n", "slice", "x", "x", axis=1), r"\(RESHAPE\): inputs other than the"),
         (plumbing("n", "to", "x", dtype="raw:Q4"), "Q4"),
         (
             Node(

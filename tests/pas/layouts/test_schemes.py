@@ -396,7 +396,7 @@ class TestSyntax:
         ],
     )
     def test_wrong_bits(self, text: str, why: str, hint: str) -> None:
-        with pytest.raises(UsageError, match="is no scheme") as caught:
+        with pytest.raises(UsageError, match="unknown quantization") as caught:
             parse(text)
         assert (caught.value.why, caught.value.hint) == (why, hint)
 

@@ -65,9 +65,9 @@ def test_numbers_that_are_not_finite(log: Path) -> None:
 
 HOSTILE = {
     "text": (b"step 4\n", "line 1, is not JSON: step 4"),
-    "bytes": (b"\xff\xfe{\n", "line 1, is no JSON"),
-    "deep": (b"[" * 100_000 + b"\n", "line 1, is no JSON"),
-    "digits": (b'{"step": ' + b"9" * 5000 + b', "metrics": {}}\n', "line 1, is no JSON"),
+    "bytes": (b"\xff\xfe{\n", "line 1, is not JSON"),
+    "deep": (b"[" * 100_000 + b"\n", "line 1, is not JSON"),
+    "digits": (b'{"step": ' + b"9" * 5000 + b', "metrics": {}}\n', "line 1, is not JSON"),
     "list": (b"[4]\n", "line 1, is not a report"),
     "null": (b"null\n", "line 1, is not a report"),
     "no metrics": (b'{"step": 4}\n', "line 1, is not a report"),
@@ -77,7 +77,7 @@ HOSTILE = {
     "step of truth": (line(True), "line 1, has the step True"),
     "fraction": (line(4.0), r"line 1, has the step 4\.0"),
     "checkpoint of numbers": (line(4, checkpoint=5), "line 1, has a checkpoint that is not a path"),
-    "the second": (line(4) + b"{\n", "line 2, is no JSON"),
+    "the second": (line(4) + b"{\n", "line 2, is not JSON"),
     "endless": (b" " * (MOST_LINE + (1 << 20)), "line 1, is too long"),
 }
 

@@ -139,7 +139,7 @@ def test_augmented_batches_hang_on_seed_and_step_alone() -> None:
 
 
 def test_what_are_no_images() -> None:
-    with pytest.raises(UsageError, match="turns and moves images"):
+    with pytest.raises(UsageError, match="three, are images"):
         change(images((5,)), flip=True)
 
 
@@ -208,7 +208,7 @@ def test_rows_take_the_dtype_of_the_input() -> None:
         assert found.train is not None
         assert found.train.inputs["x"].dtype == expected
     fractions = Source(part(np.full((2, 3), 0.5)))
-    with pytest.raises(UsageError, match="holds fractions"):
+    with pytest.raises(UsageError, match="has fractions,"):
         rows.load(fractions, [Input("x", ("B", 3), "int64")])
 
 
@@ -248,7 +248,7 @@ def test_a_part_for_validation_is_taken_as_it_is() -> None:
     ("shape", "hint"), [((2, 4), None), ((2,), None), ((2, 3, 1), r"data\.shape = \[3\]")]
 )
 def test_rows_of_another_shape(shape: tuple[int, ...], hint: str | None) -> None:
-    with pytest.raises(UsageError, match="examples of x do not fit the network") as caught:
+    with pytest.raises(UsageError, match="of x do not fit the network") as caught:
         rows.load(Source(part(np.zeros(shape))), [X])
     assert (caught.value.hint is None) == (hint is None)
 

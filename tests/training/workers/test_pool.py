@@ -319,7 +319,7 @@ def test_an_interrupted_run_goes_on(place: Place, undisturbed: tuple[Any, Any]) 
         driver.until(lambda line: line.startswith("note"))
         go_on(place)
         assert driver.end() == 130
-        assert "resume with the same command" in driver.said[-1]
+        assert "resume, run the same command;" in driver.said[-1]
     assert len(workers) == 2
     assert gone(workers)
     assert sorted(trial.step for trial in place.view(run).trials) == [0, 0, 0, 0, 20, 20]

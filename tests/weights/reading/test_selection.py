@@ -59,7 +59,7 @@ def test_what_numpy_chooses(case: tuple[tuple[int, ...], Any]) -> None:
         (4, "index 4 on axis 0, which has 4"),
         ((0, -6), "index -6 on axis 1, which has 5"),
         ((0, 0, 0), "3 indices for 2 axes"),
-        ((..., 0, ...), "may stand once"),
+        ((..., 0, ...), "can be used only once"),
         (None, "None is none of"),
         (True, "True is none of"),
         ([1, 2], "of type list"),
