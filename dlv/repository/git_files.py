@@ -93,7 +93,7 @@ class FileStore:
         digest = hash_bytes(data)
         if source.hash is not None and digest != source.hash:
             raise Conflict(
-                f"{source.path} has changed since it was added", hint=f"dlv add {source.path}"
+                f"{source.path} changed after it was staged", hint=f"dlv add {source.path}"
             )
         git_id = self._put(objects, "blob", data, written)
         mode = "100755" if status.st_mode & stat.S_IXUSR else "100644"

@@ -160,7 +160,7 @@ def test_cut_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(Damaged, match="truncated"):
             splice.cut(file, [(95, Piece(0, 0, 10))])
         monkeypatch.setattr(splice, "MOST_LITERAL_BYTES", 50)
-        with pytest.raises(UnsafeInput, match="too much"):
+        with pytest.raises(UnsafeInput, match="too large"):
             splice.cut(file, [])
 
 

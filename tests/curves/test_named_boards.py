@@ -86,5 +86,5 @@ class TestWhatWordsName:
         with pytest.raises(NotARepository):
             of(find=nowhere)
         (repository.root / "runs").mkdir()
-        with pytest.raises(UsageError, match="shown alone"):
+        with pytest.raises(UsageError, match="a log folder cannot be"):
             of("net@1", "runs")

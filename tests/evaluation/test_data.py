@@ -142,7 +142,7 @@ def test_what_was_added_with_the_version(repo: Repo) -> None:
     with pytest.raises(UsageError, match="have several") as error:
         find_data(repo.repository, None, ["net@1", "net@2"], here)
     assert error.value.why == "net@1:a.npz, net@2:b.npz"
-    with pytest.raises(UsageError, match="tags: several"):
+    with pytest.raises(UsageError, match="have several"):
         find_data(repo.repository, None, ["net@3"], here)
     assert find_data(repo.repository, "net@2:b.npz", ["net@1"], here).entry is not None
     assert find_data(repo.repository, "elsewhere.npz", ["net@1"], here).entry is None

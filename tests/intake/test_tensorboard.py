@@ -153,5 +153,5 @@ def test_refused(repository: Repository) -> None:
     put(repository.root / "exp 1", "a", event_bytes.scalars("loss", range(5)))
     taken(repository, name="other")
     repository.database.execute("INSERT INTO tag(name, version_id) VALUES ('exp-1', 1)")
-    with pytest.raises(Conflict, match="is a tag already"):
+    with pytest.raises(Conflict, match="is already"):
         taken(repository)

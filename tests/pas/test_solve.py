@@ -33,7 +33,7 @@ def test_infeasible(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([graph, "--algorithm", "mt"]) == 9
     told = capsys.readouterr().err
     assert "checkpoint 0: 4 µs asked, 5 µs is the fastest possible" in told
-    assert "snapshot 1: 2 µs asked, 5 µs is the fastest possible" in told
+    assert "checkpoint 1: 2 µs asked, 5 µs is the fastest possible" in told
     assert "all budgets times 2.500 would do" in told
     assert main([graph, "--clamp"]) == 0
     assert json.loads(capsys.readouterr().out) == {"edges": [0, 2]}

@@ -265,7 +265,7 @@ def test_an_orphan_is_a_new_model(project: Project) -> None:
     assert (manifest.files, manifest.hyperparameters) == ((), {})
     with pytest.raises(UsageError, match="--orphan and --parent cannot be"):
         project.commit(name="third", orphan=True, parents=["first"], allow_empty=True)
-    with pytest.raises(UsageError, match="needs a name"):
+    with pytest.raises(UsageError, match="named NAME@1,"):
         project.commit(orphan=True, allow_empty=True)
 
 
@@ -420,7 +420,7 @@ def test_a_file_that_changed_since_it_was_added(project: Project) -> None:
     path.unlink()
     with pytest.raises(Conflict) as found:
         project.commit()
-    assert found.value.why == "it is gone"
+    assert found.value.why == "it is missing"
     assert project.repository.head is None
 
 
@@ -440,7 +440,7 @@ def test_the_same_size_and_time_hide_nothing(project: Project, name: str) -> Non
     project.add()
     path.write_bytes(new)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(Conflict, match="changed since it was added"):
+    with pytest.raises(Conflict, match="changed after it was staged"):
         project.commit()
     assert versions.all_versions(project.repository.database) == []
     assert len(facts.staged_files(project.repository.database)) == 1

@@ -265,7 +265,7 @@ def test_what_is_not_sound_writes_nothing(repository: Repository) -> None:
 def test_a_part_without_an_edit(repository: Repository) -> None:
     with pytest.raises(UsageError, match="is a checkpoint or file"):
         copy(repository, "net@1/100", None)
-    with pytest.raises(UsageError, match="names a part"):
+    with pytest.raises(UsageError, match="is a checkpoint or file"):
         copy(repository, "net@1:train.py", WIDER)
 
 

@@ -234,7 +234,9 @@ class TestEverythingElseWorks:
         child(repository, "uniform:8")
         shown = show.show(repository, show.find(repository, "lenet@2"))
         assert shown.version.scheme == "uniform:8"
-        assert [(parent.label, parent.kind) for parent in shown.parents] == [("lenet@1", "scheme")]
+        assert [(parent.label, parent.kind) for parent in shown.parents] == [
+            ("lenet@1", "quantize")
+        ]
 
     def test_undo_and_redo(self, repository: Repository) -> None:
         child(repository, "uniform:8")
@@ -278,7 +280,7 @@ class TestRefused:
         commit(repository, "large", orphan=True)
         made = child(repository, "fp16", "lenet@2")
         assert made.rounded == 1
-        assert made.notes == ("a stays exact: it holds 1e+06, more than such a number can be",)
+        assert made.notes == ("a stays exact: 1e+06 is too large for it",)
 
 
 def saved_npz(values: dict[str, Any]) -> bytes:

@@ -160,7 +160,7 @@ def test_what_cannot_go(repository: Repository) -> None:
     with pytest.raises(NotFound, match="at step 7 to 9"):
         remove(repository, ["net@1"], AUTHOR, steps="1,7-9")
     remove(repository, ["net@1"], AUTHOR)
-    with pytest.raises(Conflict, match="removed already"):
+    with pytest.raises(Conflict, match="is already"):
         remove(repository, ["net@1"], AUTHOR)
 
 

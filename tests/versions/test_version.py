@@ -200,7 +200,7 @@ def test_wrapped_models(repo: Repo, wrap: Any) -> None:
 def test_what_is_not_there(repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="not a torch module"):
         dlv.log_model({"w": 1}, X, name="net")
-    with pytest.raises(UsageError, match="needs a name"):
+    with pytest.raises(UsageError, match="named NAME@1,"):
         dlv.log_model(torch.nn.Linear(4, 2), X)
     assert len(repo) == 0
     (tmp_path / "net.json").write_text(

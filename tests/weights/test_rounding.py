@@ -88,7 +88,7 @@ class TestCheckpoint:
         large = Tensor("large", "float32", (2, 2), 16, lambda: raw)
         tally = Tally()
         rounding.checkpoint(self.file(large), parse("fp16"), tmp_path, tally)
-        assert tally.notes == ["large stays exact: it holds 70000, more than such a number can be"]
+        assert tally.notes == ["large stays exact: 70000 is too large for it"]
 
 
 class TestSources:

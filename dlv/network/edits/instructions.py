@@ -127,7 +127,7 @@ def _insert(editor: Editor, names: _Names, text: str) -> None:
 def _halves(option: str, text: str, example: str) -> tuple[str, str]:
     left, equals, right = text.partition("=")
     if not equals or not left.strip() or not right.strip():
-        raise UsageError(f"--{option} {text!r} says nothing", hint=f"write --{option} '{example}'")
+        raise UsageError(f"--{option} {text!r} is empty", hint=f"write --{option} '{example}'")
     return left.strip(), right.strip()
 
 

@@ -314,7 +314,7 @@ def _checked(rounding: Rounding, number: Number, survey: _Survey, source: str) -
     after = values_of_words(words_in(rounding.apply(ends.tobytes()), dtype), dtype)
     if np.abs(after).max() > number.most:
         widest = max(-survey.least, survey.most)
-        return Fit(source, None, f"it holds {widest:g}, more than such a number can be")
+        return Fit(source, None, f"{widest:g} is too large for it")
     return Fit(source, rounding)
 
 

@@ -136,7 +136,7 @@ WRONG = [
     ("model.py:make", (1, 3, 3, 3, "x"), UsageError, "is not a shape"),
     ("model.py:make", "1,x", UsageError, "is not a shape"),
     ("model.py:make", "1,3:float33", UsageError, "names no dtype"),
-    ("model.py:make", (-1, 3), UsageError, "is no shape"),
+    ("model.py:make", (-1, 3), UsageError, "is not a shape"),
     ("model.py:make", None, UsageError, "unknown"),
     ("broken.py:make", (1, 3), UsageError, "nothing_of_that_name"),
     ("syntax.py:make", (1, 3), UsageError, "SyntaxError"),
