@@ -152,7 +152,7 @@ def test_unknown_variables(world: World) -> None:
         ("[core]\njobs = true\n", "config.toml:2: `core.jobs` must be a whole number"),
         ("[core]\njobs = -1\n", "config.toml:2: `core.jobs` must be a whole number"),
         ("[core]\n\nsinglehost = 1\n", "config.toml:3: `core.singlehost` must be true or false"),
-        ("[user]\nname = 1\n", "config.toml:2: `user.name` must be a text"),
+        ("[user]\nname = 1\n", "config.toml:2: `user.name` must be a string"),
         ('core.color = "blue"\n', "config.toml:1: `core.color` must be auto or always or never"),
         ('[core]\njobs = "\n', "config.toml is not TOML"),
         ("a = " + "[" * 5000, "config.toml is not TOML"),

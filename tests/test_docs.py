@@ -89,13 +89,12 @@ class TestCommand:
         command = command_of(name)
         assert command.name == name
         first = inspect.cleandoc(command.help or "").partition("\n")[0]
-        assert first == cli.COMMANDS[name][1]
-        assert len(first) <= 65, "the list of commands must fit a terminal"
-        assert first.endswith(".")
+        assert first == f"{cli.COMMANDS[name][1]}."
+        assert len(first) <= 51, "the list of commands must fit a terminal"
 
     def test_examples_call_it(self, name: str) -> None:
         examples = command_of(name).examples
-        assert len(examples) >= 2
+        assert examples
         words = {name, *(a for a, target in cli.ALIASES.items() if target == name)}
         for line in examples:
             assert any(f"dlv {word}" in line for word in words), line

@@ -49,6 +49,7 @@ def test_help_loads_no_command(tmp_path: Path) -> None:
     assert {n for n in names if n.startswith("dlv.commands.")} == {
         "dlv.commands.shared",
         "dlv.commands.shared.options",
+        "dlv.commands.shared.topics",
     }
     assert not names & {"pathlib", "json", "subprocess", "traceback", "dataclasses"}
 

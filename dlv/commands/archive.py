@@ -61,7 +61,7 @@ _ROWS = ("calibration", "config", "sets")
 @option("--export-plan", type=click.Path(path_type=Path), help="Write the plan to PATH.")
 @option("--dry-run", is_flag=True, help="Show the plan, change nothing.")
 def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
-    """Compress weights with deltas between similar tensors.
+    """Compress weights with deltas.
 
     Finds the smallest storage in which every checkpoint can still be read in time (config:
     archive.*): latest and tagged versions fastest, others within twice that or two seconds. It is

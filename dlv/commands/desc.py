@@ -70,7 +70,7 @@ def run(
     everything: bool,
     **given: Any,
 ) -> None:
-    """Describe a version: network, metrics, tensors, storage.
+    """Describe a version in full.
 
     REF is a version such as lenet@2 or a checkpoint such as lenet@2/1000 [default: HEAD]. Weights
     are read only for --tensor and --stats. With --planes they are read in part and bounds are

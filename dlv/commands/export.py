@@ -57,7 +57,7 @@ def run(
     everything: bool,
     force: bool,
 ) -> None:
-    """Write the weights or network of a version to one file.
+    """Write weights or a network to one file.
 
     REF is a version or a checkpoint such as lenet@2/1000 [default: HEAD]. Formats of weights are
     safetensors, npz, pt and gguf; onnx and keras files hold the network, too, and json only the

@@ -38,7 +38,7 @@ def run(
     repair: bool,
     source: str | None,
 ) -> int | None:
-    """Check the repository, rebuild its database, or repair it.
+    """Check or repair the repository.
 
     Verifies the hashes of packs, manifests and facts, decodes every tensor and compares the
     database row by row. With REF, only the weights and files of these versions are checked.

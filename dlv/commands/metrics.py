@@ -53,7 +53,7 @@ def run(
     restarts: str | None,
     precision: int | None,
 ) -> None:
-    """Show the last, smallest and largest value of metrics.
+    """Show last, smallest and largest metric values.
 
     REF is HEAD by default. Results of dlv eval are listed as DATA/METRIC. With --metric, --json
     includes all points.

@@ -77,7 +77,7 @@ def run(
     exit_code: bool,
     **asked: bool | str,
 ) -> int | None:
-    """Search versions, derive and train networks with DQL.
+    """Search versions; derive and train networks.
 
     QUERY is DQL, or the name of a saved query; - reads stdin. Without it, a prompt opens. `select`
     finds versions and layers, `slice` and `construct` derive networks, `evaluate` trains them,

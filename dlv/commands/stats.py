@@ -29,7 +29,7 @@ _COUNTED = {"version": "checkpoints", "tensor": "contents", "codec": "objects", 
     help="Group by this [default: version].",
 )
 def run(call: Invocation, refs: tuple[str, ...], by: str) -> None:
-    """Show disk usage, and what removing versions would free.
+    """Show disk usage.
 
     raw is the size of the tensors, stored what they take in packs without their delta bases,
     ratio raw / stored. freed is what gc would free if this version alone were removed, and needed

@@ -56,7 +56,7 @@ def run(
     restarts: str | None,
     opened: bool,
 ) -> None:
-    """Show curves of versions or of a log folder in TensorBoard.
+    """Show curves in TensorBoard.
 
     Each version is a run with its metrics, images, hyperparameters and network. Without REF, all
     versions are shown. DIR may be the log folder of a training run in progress. The printed

@@ -66,7 +66,7 @@ def test_found_or_not_as_exit_code(dlv: Dlv, filled: Path) -> None:
     assert dlv("list", "x*").code == 0
     result = dlv("list", "x*", "--exit-code")
     assert (result.code, result.stdout) == (1, "")
-    assert result.stderr == "no version fits\n"
+    assert result.stderr == "no matching versions\n"
     assert dlv("list", "x*", "--exit-code", json=True).document["versions"] == []
 
 

@@ -121,7 +121,7 @@ class TestChild:
         one, two = manifest(repository, 1), manifest(repository, 2)
         assert two.scheme == {"id": "uniform", "bits": 8}
         assert two.lossy == made.version.scheme == "uniform:8"
-        assert [(p.id, p.kind) for p in two.parents] == [(one.id, "quantize")]
+        assert [(p.id, p.kind) for p in two.parents] == [(one.id, "scheme")]
         assert [s.sources for s in two.snapshots] == [s.hashes for s in one.snapshots]
         assert (two.tensors, two.files, two.own) == (one.tensors, one.files, one.own)
         assert two.environment == one.environment

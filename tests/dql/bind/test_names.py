@@ -91,7 +91,7 @@ VALID = [
 # What some of them say that no catalogue could make right.
 SENSIBLE = (
     *("the trainer is torch", "is a string, and", "names no version", "no version matches"),
-    *("the list makes no node", "`y` is no attribute", "has no value", "have no values"),
+    *("the list makes no node", "`y` is not an attribute", "has no value", "have no values"),
     *(
         "has no default values",
         "looks at step",

@@ -152,7 +152,7 @@ class TestHalves:
         made = run("fp16", dtype, raw)
         if any(abs(value) >= 65520 for value in old):
             assert made.rounding is None
-            assert "more than" in made.why
+            assert "is too large for it" in made.why
             return
         for value, new in zip(numbers(raw, dtype), numbers(after(made, raw), dtype), strict=True):
             if math.isfinite(value):

@@ -32,7 +32,7 @@ TIED = "tied with one of a lower number, which goes first"
             "not better for 3 logs: loss 1.0000001 at step 8, best 1",
         ),
         (
-            {**TOP, "rule": "threshold", "op": "<", "value": 0.1},
+            {**TOP, "rule": "threshold:", "op": "<", "value": 0.1},
             *(0.5, 0.1),
             "threshold: loss 0.5 at step 8, wanted < 0.1",
         ),
