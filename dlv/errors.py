@@ -144,7 +144,9 @@ def nearest(word: str, candidates: Iterable[str], *, most: int = 3) -> list[str]
     folded: dict[str, str] = {}
     for candidate in candidates:
         folded.setdefault(candidate.lower(), candidate)
-    close: list[str] = difflib.get_close_matches(word.lower(), list(folded), n=most, cutoff=0.7)
+    # In a short word, one wrong letter is a large share.
+    cutoff = 0.7 if len(word) > 4 else 0.6
+    close: list[str] = difflib.get_close_matches(word.lower(), list(folded), n=most, cutoff=cutoff)
     return [folded[name] for name in close]
 
 

@@ -266,7 +266,7 @@ def test_a_tag_in_the_way_of_a_run(repo: Repo) -> None:
     assert repo["best"].tags == ("best",)
     with pytest.raises(Conflict, match="is already a tag") as found, repo.run("best") as run:
         run.checkpoint(weights())
-    assert "are kept in" in (found.value.hint or "")
+    assert "are saved in" in (found.value.hint or "")
 
 
 @pytest.mark.slow

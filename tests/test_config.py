@@ -34,6 +34,7 @@ SAMPLES: dict[str, tuple[str, str, str, str]] = {
     "core.pager": ("less", "more", "most", "cat"),
     "core.color": ("always", "never", "always", "never"),
     "core.jobs": ("1", "2", "3", "4"),
+    "core.hints": ("false", "true", "false", "true"),
     "core.singlehost": ("true", "false", "true", "false"),
     "core.wait": ("3", "0.5", "0", "inf"),
     "gc.grace": ("1d", "12h", "0", "30d"),

@@ -1,4 +1,4 @@
-"""`python -m dlv.pas.solve GRAPH.json -o PLAN.json`: a plan for a storage graph in a file."""
+"""`python -m dlv.pas.solve GRAPH.json --out PLAN.json`: a plan for a storage graph in a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--algorithm", default="best", choices=list(SOLVERS))
     parser.add_argument("--clamp", action="store_true", help="raise budgets that cannot be met")
     parser.add_argument("--max-depth", type=int, help="the most edges from the empty tensor")
-    parser.add_argument("-o", metavar="PLAN.json", type=Path, help="standard output otherwise")
+    parser.add_argument("--out", metavar="PLAN.json", type=Path, help="standard output otherwise")
     given = parser.parse_args(arguments)
     try:
         problem = read_problem(given.graph)

@@ -131,7 +131,7 @@ def test_rows_without_step(tmp_path: Path) -> None:
 def test_last_line_still_being_written(tmp_path: Path, name: str, text: str | bytes) -> None:
     log = load(tmp_path, name, text)
     assert points(log) == {"loss": [(1, 0.0, 2.0)]}
-    assert [note for note in log.notes if "cut and left out" in note]
+    assert [note for note in log.notes if "cut and skipped" in note]
 
 
 def test_last_line_without_end(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ with dlv.open(".") as repo, repo.curves(restarts="keep") as curves:
     print(curves.runs, curves.plugins, len(curves.scalars()["net@1"]["loss"]))
     with repo.curves(folder="runs") as found:
         print(found.runs, len(found.scalars()["."]["loss"]))
-print(len(repo["net@1"].series("loss")))
+print(len(repo["net@1"].metric("loss")))
 """
 RUN = (
     event_bytes.version()

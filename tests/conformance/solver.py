@@ -161,7 +161,7 @@ class SolverSuite:
             self.plan(graph, budgets, scheme)
         assert [(s.snapshot, s.budget, s.minimum) for s in refused.value.shortfalls] == short
         for at, budget, minimum in short:
-            assert f"snapshot {at}: {budget} µs asked, {minimum} µs" in (refused.value.why or "")
+            assert f"checkpoint {at}: {budget} µs asked, {minimum} µs" in (refused.value.why or "")
 
     def test_zero_costs_make_no_cycle(self) -> None:
         rows = [(u, v, "", 0, 0) for u in range(1, 7) for v in range(1, 7)]

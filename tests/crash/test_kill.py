@@ -28,7 +28,7 @@ ELSEWHERE = {
     "trials": "--stop is one row of the ledger",
     "completion": "outside of any repository",
 }
-READING = {"desc", "diff", "doctor", "log", "metrics", "show", "stats", "status"}
+READING = {"desc", "diff", "doctor", "help", "log", "metrics", "show", "stats", "status"}
 SLICES = 4  # so that the processes of a test run share the points
 # What differs from one archive to the next: the repository, and limits made small.
 ARCHIVES = {

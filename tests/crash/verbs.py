@@ -104,6 +104,7 @@ VERBS = {
     "undo": Verb(("undo",)),
     "undo of rm": Verb(("undo",), [*SECOND, ["rm", "lenet@1"]]),
     "tag": Verb(("tag", "best", "lenet@1")),
+    "mv": Verb(("mv", "lenet", "small")),
     "copy": Verb(("copy", "lenet@1", "wide")),
     "checkout": Verb(("checkout", "lenet@1", "--force")),
     "export": Verb(

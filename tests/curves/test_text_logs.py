@@ -169,7 +169,7 @@ def test_lines_that_are_no_rows(store: CurveStore, folder: Path) -> None:
     }
     said = "lines that are not rows are skipped, the first is line"
     assert [remark for _, remark in done.remarks] == [
-        f"{said} 2: it is not JSON object",
+        f"{said} 2: it is not a JSON object",
         f"{said} 3: it has 3 cells, the header 2",
     ]
     with open(folder / "a.jsonl", "ab") as file:

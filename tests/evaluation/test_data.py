@@ -112,7 +112,9 @@ def repo(tmp_path: Path, monkeypatch: Any) -> Iterator[Repo]:
         (["net@1", "net@1:a.npz"], ["net@1"], "net@1:a.npz"),
         (["net@1", "python:m:f"], ["net@1"], "python:m:f"),
         (["net@1", "net@2", "HEAD"], ["net@1", "net@2"], "folder"),
-        (["folder"], ["folder"], None),  # there must be a version
+        (["folder"], ["HEAD"], "folder"),
+        (["nope"], ["nope"], None),
+        ([], ["HEAD"], None),
         (["net@1", "net/100"], ["net@1", "net/100"], None),
     ],
 )

@@ -356,4 +356,4 @@ def test_tensors_of_one_step_twice(repository: Repository, files: Path) -> None:
     shutil.copy(next(files.rglob("ckpt-2.safetensors")), path.with_name("step-1-b.safetensors"))
     done = take(repository, files, runs=["baseline"])
     assert done.versions[0].steps == [1, 2]
-    assert any("is in checkpoints/ckpt-1.safetensors already" in why for _, why in done.skipped)
+    assert any("is already in checkpoints/ckpt-1.safetensors" in why for _, why in done.skipped)

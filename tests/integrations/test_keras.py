@@ -107,7 +107,7 @@ def test_the_best_is_kept(project: Path) -> None:
 def test_bfloat16_is_kept_to_the_bit(project: Path) -> None:
     model, callback = small("bfloat16"), DlvCallback()
     fit(model, callback, epochs=1)
-    dtypes = {dtype for dtype, _ in callback.version.matrices.values()}
+    dtypes = {dtype for dtype, _ in callback.version.tensors.values()}
     assert dtypes == {"bfloat16"}
 
 

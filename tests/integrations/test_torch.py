@@ -221,7 +221,7 @@ def test_without_weights_there_is_no_version_and_that_is_said(project: Path, sai
     recorder.log({"loss": 0.5}, 1)
     recorder.finish(KeyboardInterrupt())
     assert recorder.version is None
-    assert any("stopped by KeyboardInterrupt; no weights" in text for text in said())
+    assert any("stopped by KeyboardInterrupt without weights" in text for text in said())
 
 
 def test_a_training_that_is_stopped(project: Path) -> None:
@@ -370,7 +370,7 @@ def test_wrapped_models(project: Path) -> None:
     ):
         with hooks.track(wrapped, name) as run:
             run.log(loss=1)
-        assert set(run.version.matrices) == set(model.state_dict())
+        assert set(run.version.tensors) == set(model.state_dict())
     assert hooks.track(torch.compile(model, backend="eager")).recorder.name == "Sequential"
 
 
@@ -381,7 +381,7 @@ def test_weights_that_lie_elsewhere(project: Path, said: Said) -> None:
         train(model, log=run.log)
     assert len(said()) == 1
     assert "sharded over processes;" in said()[0]
-    assert (run.version.steps, len(run.version.series("loss"))) == ([], 10)
+    assert (run.version.steps, len(run.version.metric("loss"))) == ([], 10)
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def test_training_is_the_same_without_it(project: Path) -> None:
 def test_the_best_is_kept(project: Path) -> None:
     callback = DlvCallback("gpt", monitor="eval_loss", every_steps=100)
     train(callback, project / "out")
-    values = callback.version.series("eval_loss")
+    values = callback.version.metric("eval_loss")
     best = min(zip(values.values, values.steps, strict=True))
     assert callback.version.hyperparameters["best.step"] == best[1]
     assert callback.version.steps == sorted({best[1], 6})

@@ -315,7 +315,7 @@ def test_what_could_not_be_checked_is_said(load: Load) -> None:
     found = verify(network)
     assert {each.severity for each in found} == {"warning"}
     assert only(found, "unchecked", "relu1").alias == "op1"
-    assert only(found, "unchecked", None).message.startswith("2 nodes")
+    assert only(found, "unchecked", None).message.startswith("2 layers")
     recorded = replace(
         network,
         nodes=tuple(

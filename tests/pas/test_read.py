@@ -150,7 +150,7 @@ def test_cycles_and_long_chains_are_refused() -> None:
     assert len(chain(named(MAX_CHAIN), line.get)) == MAX_CHAIN + 1
     with pytest.raises(Damaged, match="more than 64"):
         chain(named(MAX_CHAIN + 1), line.get)
-    with pytest.raises(Damaged, match=f"matrix {lost}") as caught:
+    with pytest.raises(Damaged, match=f"tensor {lost}") as caught:
         chain(a, {a: link(a, lost)}.get)
     assert caught.value.why == f"matrix {a} is a delta against it"
 

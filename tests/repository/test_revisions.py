@@ -265,7 +265,7 @@ def test_suggestions(shelf: Shelf) -> None:
     assert shelf.error("Lenet/5").did_you_mean[0] == "lenet/5"
     error = shelf.error("zzz")
     assert error.did_you_mean == []
-    assert error.why == "not a model, tag or id in this repository (2 names, 1 tag)"
+    assert error.why == "not a model, tag or id in this repository"
 
 
 def test_removed_versions(shelf: Shelf) -> None:

@@ -399,7 +399,7 @@ def test_what_gc_took_does_not_come_back(both: Both) -> None:
     db.execute("DELETE FROM version WHERE id = ?", (key,))
     with pytest.raises(UnsafeInput) as caught:
         undo.undo(both.repository, AUTHOR)
-    assert "parent" in str(caught.value.why)
+    assert "gc deleted" in str(caught.value.why)
 
 
 def test_numbers_of_operations(both: Both) -> None:

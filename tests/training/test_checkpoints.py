@@ -238,8 +238,8 @@ def test_names_that_are_none_are_left_alone(tmp_path: Path) -> None:
     [
         (Checkpoint(1, {"a": np.array(["text"])}), "array 'a' of a checkpoint is of <U4"),
         (Checkpoint(1, {"a": np.array([object()])}), "is of object"),
-        (Checkpoint(1, {}, {"a": {1, 2}}), "values of a checkpoint are no JSON"),
-        (Checkpoint(1, {}, {"a": object()}), "values of a checkpoint are no JSON"),
+        (Checkpoint(1, {}, {"a": {1, 2}}), "values of a checkpoint are not JSON"),
+        (Checkpoint(1, {}, {"a": object()}), "values of a checkpoint are not JSON"),
     ],
 )
 def test_what_cannot_be_kept_is_said(tmp_path: Path, state: Checkpoint, said: str) -> None:

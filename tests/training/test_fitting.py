@@ -140,7 +140,7 @@ def test_whole_numbers_are_wanted(tmp_path: Path) -> None:
     made = small.network(nodes, ["B", 4])
     made = replace(made, inputs=(replace(made.inputs[0], dtype="int64"),))
     checked(made, tmp_path, {"x": np.ones((30, 4)), "y": Y})
-    with pytest.raises(UsageError, match=f"x in d.npz has fractions, but {CALLED} takes whole"):
+    with pytest.raises(UsageError, match=f"x in d.npz has fractions, but {CALLED} takes integers"):
         checked(made, tmp_path, {"x": X, "y": Y})
 
 

@@ -141,7 +141,7 @@ def test_what_is_recorded(desk: Desk) -> None:
     assert (file.step, file.options) == (100, {"optimizer": "keep", "own": False})
     assert adding.changed(file) is None
     os.utime(path, ns=(1, 1))
-    assert adding.changed(file) == "it"
+    assert adding.changed(file) == "it was changed"
     path.unlink()
     assert adding.changed(file) == "it is gone"
 

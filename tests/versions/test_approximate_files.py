@@ -115,7 +115,7 @@ def test_refused(repository: Repository) -> None:
     checkout(repository, 2)
     checkout(repository, 2)  # it is there already
     (repository.root / "out" / "w.2-planes.safetensors").write_bytes(b"of the user")
-    with pytest.raises(Conflict, match=""):
+    with pytest.raises(Conflict, match="would overwrite"):
         checkout(repository, 2)
     checkout(repository, 2, force=True)
 

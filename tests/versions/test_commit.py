@@ -787,8 +787,8 @@ def test_an_onnx_file_that_is_read_wrongly(
     project.write("m.onnx", made.SerializeToString())
     project.add("m.onnx", role=role)
     found = project.commit()
-    [warning] = [each for each in found.warnings if "would compute something else" in each]
-    assert warning.startswith("m.onnx: Relu is kept as it is in the file")
+    [warning] = [each for each in found.warnings if "computes something different" in each]
+    assert warning.startswith("m.onnx: Relu is stored as it is in the file")
     with dlv.open(project.root) as repo:
         network = repo["net"].network
     assert network is not None

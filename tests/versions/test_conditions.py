@@ -117,7 +117,6 @@ def test_faults(text: str, why: str) -> None:
     ("name", "meant"),
     [
         ("acuracy", ["accuracy"]),
-        ("loss", ["val/loss"]),
         ("name", ["optimizer.name"]),
         ("accuracy.mx", ["accuracy.max"]),
         ("zzz", []),
@@ -127,6 +126,12 @@ def test_unknown_names(name: str, meant: list[str]) -> None:
     with pytest.raises(NotFound) as caught:
         find(name, METRICS, PARAMETERS)
     assert caught.value.did_you_mean == meant
+
+
+def test_the_last_part_of_a_name() -> None:
+    assert find("loss", METRICS, PARAMETERS).name == "val/loss"
+    with pytest.raises(UsageError, match="is ambiguous: test/loss, val/loss"):
+        find("loss", {"test/loss", "val/loss"}, set())
 
 
 def test_a_hyperparameter_outdoes_a_metric() -> None:

@@ -105,7 +105,7 @@ def test_what_is_written(repository: Repository) -> None:
     made = copy(repository, "net@1", WIDER)
     assert files(made) == ["config.json", "network.json", "train.py", "wide.safetensors"]
     assert made.made == ["network.json", "wide.safetensors"]
-    assert made.notes == ["log.csv: logs of the training of net@1"]
+    assert made.notes == ["skipped log.csv: logs of the training of net@1"]
     network, warnings = network_json.parse((made.folder / "network.json").read_bytes())
     assert made.network is not None
     assert (network.id, warnings) == (made.network.id, [])

@@ -85,10 +85,10 @@ def test_changed(root: Path) -> None:
     assert adding.changed(known) is None
     path.write_bytes(b"123456")
     os.utime(path, ns=(status.st_mtime_ns, status.st_mtime_ns))
-    assert adding.changed(known) == "it"
+    assert adding.changed(known) == "it was changed"
     path.write_bytes(b"12345")
     os.utime(path, ns=(1, status.st_mtime_ns + 1))
-    assert adding.changed(known) == "it"
+    assert adding.changed(known) == "it was changed"
     os.utime(path, ns=(1, status.st_mtime_ns))
     assert adding.changed(known) is None
     path.unlink()

@@ -396,7 +396,7 @@ class TestCommit:
         commit(repository, "lossy", scheme="uniform:8")
         found = status_of(repository)
         assert "w.safetensors" in str(found.modified)
-        with pytest.raises(Conflict, match=""):
+        with pytest.raises(Conflict, match="would overwrite"):
             checkout(repository, "lenet@2", repository.root)
 
     def test_carried_weights_stay_lossy(self, repository: Repository) -> None:
@@ -426,7 +426,9 @@ class TestCommit:
         adding.add(repository, repository.root, ["b.safetensors"], adding.Request())
         made = commit(repository, "vector", scheme="uniform:8")
         assert (made.scheme, made.rounded) == (None, 0)
-        assert made.warnings == ("uniform:8 changes nothing; weights are stored exactly",)
+        assert made.warnings == (
+            "quantizing to uniform:8 changes nothing; weights are stored exactly",
+        )
         two = manifest(repository, 2)
         assert two.snapshots[0].sources is None
         assert two.snapshots[0].containers[0].blake3 is not None

@@ -79,7 +79,7 @@ def test_together_all_counts_once(repository: Repository) -> None:
     assert share is not None
     chunks = repository.database.value("SELECT sum(length) FROM chunk")
     assert share.freed == share.needed == chunks
-    assert stats(repository, [], "matrix").totals.share is None
+    assert stats(repository, [], "tensor").totals.share is None
 
 
 def test_a_removed_version_holds_nothing_back(repository: Repository) -> None:
@@ -142,7 +142,7 @@ def test_some_versions(repository: Repository) -> None:
 
 
 def test_by_matrix(repository: Repository) -> None:
-    rows = by_name(stats(repository, [], "matrix"))
+    rows = by_name(stats(repository, [], "tensor"))
     assert {name: row.count for name, row in rows.items()} == {"frozen": 1, "head": 2, "whole": 1}
     assert rows["frozen"].raw == 2 * 4 * 3000
     assert rows["frozen"].stored < 4 * 3000 + 200

@@ -108,7 +108,10 @@ def test_a_staged_file_that_changed_is_named(repository: Repository) -> None:
     os.utime(root / "train.py", ns=(5, 5))
     (root / "w.safetensors").unlink()
     problems = {c.file.path: c.problem for c in look(repository).staged}
-    assert problems == {"train.py": "changed since added", "w.safetensors": "gone since added"}
+    assert problems == {
+        "train.py": "changed since it was staged",
+        "w.safetensors": "missing since it was staged",
+    }
 
 
 def test_a_removal_is_staged_and_not_modified(repository: Repository) -> None:
@@ -232,7 +235,7 @@ def test_weights_in_files_of_their_own_are_watched(repository: Repository) -> No
     assert look(repository).staged[0].problem == "m.data changed since it was staged"
     with pytest.raises(Conflict) as caught:
         commit(repository, "net")
-    assert caught.value.why == "m.data"
+    assert caught.value.why == "m.data was changed"
     add(repository, "m.onnx")
     commit(repository, "net")
     for _ in range(2):  # the second time it is known by size and time

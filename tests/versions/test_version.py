@@ -153,7 +153,7 @@ def test_the_network_stays_while_training_goes_on(repo: Repo) -> None:
 
 def test_what_cannot_be_exported_is_committed_without_a_network(repo: Repo) -> None:
     model = Choosy()
-    with pytest.warns(UserWarning, match="Choosy is kept without its network") as found:
+    with pytest.warns(UserWarning, match="Choosy is committed without its network") as found:
         made = dlv.log_model(model, X, name="net")
     assert found[0].filename == __file__
     assert made.network is None

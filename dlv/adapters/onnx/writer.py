@@ -341,7 +341,7 @@ class _File:
 
     def _noted_name(self, wanted: str, name: str) -> str:
         if wanted != name:
-            self.notes.append(f"{wanted!r} is called {name!r} in the file: the name is used twice")
+            self.notes.append(f"{wanted!r} is named {name!r} in the file: the name is used twice")
         return name
 
     def _arrays(self) -> list[Array]:

@@ -196,7 +196,7 @@ def check_shape(entry: Input, shape: Sequence[int], name: str, called: str = "th
     sides = [dim for dim in want if isinstance(dim, int)]
     enough = len(sides) == len(want) and int(np.prod(sides)) == int(np.prod(shape))
     raise UsageError(
-        f"the rows of {name} do not fit {called}",
+        f"examples of {name} do not fit {called}",
         why=f"they are {text(tuple(shape))}, its input `{entry.name}` takes {text(want)}",
         hint=f"config.data.shape = {sides} gives them this shape" if enough else None,
     )

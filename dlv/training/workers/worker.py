@@ -110,7 +110,7 @@ def patience_of(store: Trials, claim: Claim) -> float | None:
 
 def silence_text(seconds: float, patience: float) -> str:
     """Why a trial was given up."""
-    return f"said nothing for {seconds:.0f} s; trial_seconds is {patience:g}"
+    return f"no log for {seconds:.0f} s; trial_seconds is {patience:g}"
 
 
 def work(

@@ -480,7 +480,7 @@ def test_a_norm_that_is_too_low_is_damage(
     change = with_level if level else with_node
     report = doctored(repository, lambda made: change(made, at, **{key: lowered(value)}))
     assert [(fault.kind, fault.versions) for fault in report.faults] == [("bounds", ("conv@1",))]
-    assert f"node `{node}`: {key}" in report.faults[0].why
+    assert f"layer `{node}`: {key}" in report.faults[0].why
     assert "must be at least" in report.faults[0].why
 
 
@@ -520,7 +520,7 @@ def test_the_wrong_matrices_or_planes_are_damage(repository: Repository) -> None
     report = doctored(repository, shallow)
     assert ["does not end with all planes" in fault.why for fault in report.faults] == [True]
     report = doctored(repository, fewer)
-    assert ["its matrices are not those" in fault.why for fault in report.faults] == [True]
+    assert ["its tensors are not those" in fault.why for fault in report.faults] == [True]
 
 
 def test_fsck_quick_computes_nothing(

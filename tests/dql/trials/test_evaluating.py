@@ -319,7 +319,7 @@ def test_all_fail(repository: Repository) -> None:
         ask(repository, f'{ONE}, config.fault = "raise" vary config.seed in 0..1 into "none"')
     assert caught.value.exit_code == 4
     assert caught.value.why == "trial #1 of net@1: RuntimeError: this trial was not meant to be"
-    wanted = r"dlv trials [0-9a-f]{7} 1 shows .*output.txt\); to retry: --retry-failed\Z"
+    wanted = r"dlv trials [0-9a-f]{7} 1 \(its output: .*output.txt\); to retry: --retry-failed\Z"
     assert re.match(wanted, caught.value.hint or "")
     assert committed(repository, "none") == []
 
@@ -419,7 +419,7 @@ def test_fresh_begins_anew(repository: Repository) -> None:
     ask(repository, text)
 
     def refuse(question: str) -> None:
-        assert question == "2 trials are dropped, with what of them"
+        assert question == "2 trials and their checkpoints will be discarded"
         raise UnsafeInput("not confirmed")
 
     with pytest.raises(UnsafeInput):

@@ -208,7 +208,7 @@ def fault_of(text: str) -> SyntaxFault:
         ("select m where m.a & m.b", "&", None, "write `and`"),
         ('slice s from m where m.a = "b"', "", None, "mutate"),
         ('slice s from m mutate s.a = m["a"], s.b = 1', ",", None, "joined by `and`"),
-        ("select m limit 3 where m.a = 1", "where", None, "in this order"),
+        ("select m limit 3 where m.a = 1", "where", None, "the order of clauses"),
         ("select m where m.a = $1", "$1", None, "inside strings"),
     ],
 )

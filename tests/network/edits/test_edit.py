@@ -92,7 +92,7 @@ class TestInsert:
         assert new.attrs["kernel"] == (3, 3)
         assert new.attrs["pad"] == ((1, 1), (1, 1))
         assert dict(new.params) == {"weight": "new.weight", "bias": "new.bias"}
-        assert edits[0].text == "new (CONV 30, 3×3, pad 1), relu2 (RELU) behind pool1"
+        assert edits[0].text == "new (CONV 30, 3×3, pad 1), relu2 (RELU) after pool1"
         assert _shape(made, "conv2") == ("B", 50, 8, 8)
 
     def test_behind_the_output(self, load: Load) -> None:

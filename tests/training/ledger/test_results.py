@@ -34,7 +34,7 @@ TIED = "tied with one of a lower number, which goes first"
         (
             {**TOP, "rule": "threshold:", "op": "<", "value": 0.1},
             *(0.5, 0.1),
-            "threshold: loss 0.5 at step 8, wanted < 0.1",
+            "threshold: loss 0.5 at step 8, expected < 0.1",
         ),
     ],
 )

@@ -90,7 +90,7 @@ def test_names_shapes_and_tensors(filled: Repo) -> None:
             assert f.get_slice(name).get_dtype() == f.dtype(name)
         assert f.metadata() == {"dlv": version.id}
         assert "many" in f
-        assert repr(f) == "<dlv reader of net@1, 10 matrices>"
+        assert repr(f) == "<dlv reader of net@1, 10 tensors>"
     with version.at(5).open() as f:
         assert f.keys() == ["one"]
         assert f.tensor("one") == 1
