@@ -182,8 +182,8 @@ def test_a_run_of_the_trainer(repository: Repository, tmp_path: Path) -> None:
     }
     resumed = transformers.Trainer(model(), arguments, train_dataset=data)
     resumed.train(resume_from_checkpoint=str(tmp_path / "back" / "run" / "checkpoint-2"))
-    last = trainer.model.state_dict(), resumed.model.state_dict()
-    assert all(torch.equal(last[name][name]) for name in last)
+    last, again = trainer.model.state_dict(), resumed.model.state_dict()
+    assert all(torch.equal(last[name], again[name]) for name in last)
 
 
 CONFIG = {"model_type": "gpt2", "n_layer": 2}

@@ -139,7 +139,7 @@ def test_outside_the_store_only_where_the_user_says(tmp_path: Path) -> None:
         (f"s3://bucket/1/{RUN}/artifacts", "s3://bucket, which dlv does not fetch"),
         (f"dbfs:/1/{RUN}/artifacts", "dlv does not fetch"),
         (f"http://[::1/{RUN}", "an address"),
-        (f"/home/{RUN}\0/artifacts", "no address"),
+        (f"/home/{RUN}\0/artifacts", "not an address"),
         (f"file:///store/../secret/{RUN}/artifacts", "not that of a run"),
         (f"file:///store/%2e%2e/secret/{RUN}/artifacts", "not that of a run"),
         ("/etc", "not that of a run"),

@@ -37,7 +37,7 @@ def loaded(path: Path) -> dict[str, Any]:
 
 def scores(version: Any, x: Any) -> Any:
     """The network of the repository by hand, straight from its definition."""
-    w = {name: np.asarray(version.matrix(name), np.float64) for name in version.tensors}
+    w = {name: np.asarray(version.tensor(name), np.float64) for name in version.tensors}
     windows = np.lib.stride_tricks.sliding_window_view(x[:, 0].astype(np.float64), (3, 3), (1, 2))
     maps = np.einsum("nijkl,okl->noij", windows, w["conv1.weight"][:, 0])
     hidden = np.maximum(maps + w["conv1.bias"][:, None, None], 0).reshape(len(x), -1)

@@ -52,7 +52,7 @@ def test_exact_values(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(made, "--json") == 0
     found = json.loads(capsys.readouterr().out)["activations"]
     for node in found["layers"]:
-        array = held[node["node"]]
+        array = held[node["layer"]]
         assert node["shape"] == list(array.shape[1:])
         assert node["elements"] == array.size
         assert (node["min"], node["max"]) == (array.min(), array.max())
@@ -74,7 +74,7 @@ def test_radii_hold(made: Path, planes: str, capsys: pytest.CaptureFixture[str])
     capsys.readouterr()
     assert call(made, "--planes", planes, "--json") == 0
     found = json.loads(capsys.readouterr().out)["activations"]
-    radius = {node["node"]: node["radius"] for node in found["layers"]}["fc2"]
+    radius = {node["layer"]: node["radius"] for node in found["layers"]}["fc2"]
     assert radius["most"] == near["fc2.radius"].max()
     assert radius["mean"] == pytest.approx(near["fc2.radius"].mean())
 

@@ -111,7 +111,7 @@ def repo(tmp_path: Path, monkeypatch: Any) -> Iterator[Repo]:
         (["net@1", "net@2"], ["net@1", "net@2"], None),
         (["net@1", "net@1:a.npz"], ["net@1"], "net@1:a.npz"),
         (["net@1", "python:m:f"], ["net@1"], "python:m:f"),
-        (["net@1", "net@2", "HEAD"], ["net@1", "net@2"], "folder"),
+        (["net@1", "net@2", "folder"], ["net@1", "net@2"], "folder"),
         (["folder"], ["HEAD"], "folder"),
         (["nope"], ["nope"], None),
         ([], ["HEAD"], None),

@@ -100,10 +100,10 @@ def test_what_is_not_there(repo: Repo, weights: dict[str, Any]) -> None:
     with pytest.raises(NotFound, match="no layer `acd`") as error:
         Model.of(repo.repository, "shared", until=["acd"])
     assert error.value.did_you_mean == ["act"]
-    with pytest.raises(UsageError, match="names a file"):
+    with pytest.raises(UsageError, match="is a file"):
         Model.of(repo.repository, "shared:network.json")
     del weights["b.bias"]
     repo.add("network.json")
     repo.commit("without a bias", weights=weights)
-    with pytest.raises(NotFound, match=r"lacks tensor `b\.bias`"):
+    with pytest.raises(NotFound, match=r"lacks the tensor `b\.bias`"):
         Model.of(repo.repository, "shared@2")

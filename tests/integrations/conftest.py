@@ -53,7 +53,7 @@ def failing(
         (project / "elsewhere").mkdir()
         monkeypatch.chdir(project / "elsewhere")
         (project / ".dlv").rename(project / "moved")
-        yield "no repository"
+        yield "not a dlv repository"
     elif request.param == "full disk":
         monkeypatch.setattr(Spool, "save", _full)
         monkeypatch.setattr(Spool, "note", _full)
@@ -61,7 +61,7 @@ def failing(
     elif request.param == "locked":
         descriptor = os.open(project / ".dlv" / "gc.lock", os.O_RDWR)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield "another dlv is at work"
+        yield "another dlv process"
         os.close(descriptor)
     elif request.param == "damaged":
         (project / ".dlv" / "dlv.db").write_bytes(b"no database" * 100)

@@ -152,7 +152,7 @@ def test_cycles_and_long_chains_are_refused() -> None:
         chain(named(MAX_CHAIN + 1), line.get)
     with pytest.raises(Damaged, match=f"tensor {lost}") as caught:
         chain(a, {a: link(a, lost)}.get)
-    assert caught.value.why == f"matrix {a} is a delta against it"
+    assert caught.value.why == f"tensor {a} is a delta against it"
 
 
 def test_unknown_deltas_are_named_before_anything_is_read() -> None:

@@ -110,7 +110,7 @@ def test_what_fits_is_let_through(
         ),
         ({"x": X.reshape(-1, 2, 2), "y": Y}, {}, ["they are 2×2", "config.data.shape = [4]"]),
         ({"x": X}, {}, ["d.npz has no labels", "cross_entropy"]),
-        ({"x": X, "y": Y + 1}, {}, ["label 3", f"{CALLED} tells 3 classes, 0 to 2"]),
+        ({"x": X, "y": Y + 1}, {}, ["label 3", f"{CALLED} has 3 classes, 0 to 2"]),
         ({"x": X, "y": Y - 1}, {}, ["label -1"]),
         ({"x": X, "y": Y + 0.5}, {}, ["of d.npz do not fit", "a fraction", "scores are 3"]),
         ({"x": X, "y": np.zeros((30, 2), int)}, {}, [f"what {CALLED} computes", "label is 2"]),
@@ -119,7 +119,7 @@ def test_what_fits_is_let_through(
         (
             {"x": X, "y": np.array(["a", "b", "c", "d"])[np.arange(30) % 4]},
             {},
-            [f"4 classes, {CALLED} tells 3 apart", "a, b, c, d"],
+            [f"4 classes, {CALLED} has 3", "a, b, c, d"],
         ),
         ({"x": X, "y": Y, "x_val": X[:5], "y_val": Y[:5] + 1}, {}, ["label 3"]),
         ({"x": X, "y": Y, "x_val": X[:5, :2], "y_val": Y[:5]}, {}, ["they are 2"]),

@@ -143,7 +143,7 @@ def test_what_is_recorded(desk: Desk) -> None:
     os.utime(path, ns=(1, 1))
     assert adding.changed(file) == "it was changed"
     path.unlink()
-    assert adding.changed(file) == "it is gone"
+    assert adding.changed(file) == "it is missing"
 
 
 def test_nothing_is_staged_if_one_of_the_named_is_refused(desk: Desk) -> None:

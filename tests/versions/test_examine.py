@@ -92,7 +92,7 @@ def test_changed(root: Path) -> None:
     os.utime(path, ns=(1, status.st_mtime_ns))
     assert adding.changed(known) is None
     path.unlink()
-    assert adding.changed(known) == "it is gone"
+    assert adding.changed(known) == "it is missing"
 
 
 # Opening

@@ -146,7 +146,7 @@ def test_by_matrix(repository: Repository) -> None:
     assert {name: row.count for name, row in rows.items()} == {"frozen": 1, "head": 2, "whole": 1}
     assert rows["frozen"].raw == 2 * 4 * 3000
     assert rows["frozen"].stored < 4 * 3000 + 200
-    assert set(by_name(stats(repository, ["other"], "matrix"))) == {"whole"}
+    assert set(by_name(stats(repository, ["other"], "tensor"))) == {"whole"}
 
 
 @pytest.mark.parametrize("by", ["codec", "layout"])

@@ -625,7 +625,7 @@ def test_what_has_no_counterpart_is_named(op: str, why: str) -> None:
     call = Node("block.odd", "OP", "raw", {}, (("x", 0),), {}, source, (2, 3))
     with pytest.raises(UsageError) as caught:
         written(network([call], {"x": (2, 3)}), {})
-    assert "layer 'block.odd'" in caught.value.message
+    assert "'block.odd'" in caught.value.message
     assert why in caught.value.message
     assert caught.value.hint or caught.value.why
 

@@ -264,8 +264,8 @@ def test_hostile_files(tmp_path: Path, name: str) -> None:
 
 
 FLAGGED = {
-    "one element for 2**40": "is for",
-    "one string for 2**30": "is for",
+    "one element for 2**40": "represents",
+    "one string for 2**30": "represents",
     "10,000 axes": "axes",
     "sizes below 0": "negative",
     "a tag of 100 KB": "100000 bytes",

@@ -602,7 +602,7 @@ class TestRename:
 
     def test_taken(self, load: Load) -> None:
         for name in ("pool1", "x"):
-            with pytest.raises(Conflict, match=f"`{name}` already exists exists"):
+            with pytest.raises(Conflict, match=f"`{name}` already exists"):
                 editing.rename(load("lenet"), {"conv1": name})
 
     def test_and_resized(self, plain: Plain) -> None:

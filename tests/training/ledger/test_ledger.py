@@ -313,7 +313,7 @@ def test_a_metric_that_nobody_logs_is_told_at_the_first_log(bench: Bench) -> Non
     bench.ledger.finish(claim, "ready")
     view = bench.ledger.run("run")
     assert view.state == "failed"
-    assert view.why == "no trial logs `los`; they log accuracy, loss; did you mean `loss`?"
+    assert view.why == "no trial logs `los`; logged: accuracy, loss; did you mean `loss`?"
     assert bench.ledger.claim(ELSEWHERE) is OVER
     assert view.trials[0].verdict is None
 

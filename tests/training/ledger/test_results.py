@@ -11,7 +11,7 @@ from dlv.training.ledger.results import reason
 from dlv.training.ledger.verdicts import Mark
 
 TOP = {"rule": "top", "metric": "loss", "direction": "min", "k": 2}
-TIED = "tied with one of a lower number, which goes first"
+TIED = "tied with a trial of a lower number"
 
 
 @pytest.mark.parametrize(
