@@ -97,9 +97,7 @@ def main() -> None:
     graph = repository(given.versions, SNAPSHOTS, LAYERS, given.seed)
     rows = []
     of = "lower bound" if given.bound else "MST"
-    print(
-        f"{graph.vertices - 1} tensors, {graph.edges} edges; storage above the {of}, CPU seconds"
-    )
+    print(f"{graph.vertices - 1} tensors, {graph.edges} edges; storage above the {of}, CPU seconds")
     for scheme in SCHEMES:
         for alpha in map(float, given.alphas.split(",")):
             if scheme not in given.schemes.split(","):

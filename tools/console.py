@@ -131,6 +131,7 @@ def environment(home: Path) -> dict[str, str]:
         "COLUMNS": str(WIDTH),
         "DLV_PAGER": "cat",
         "DLV_USER_NAME": "Ada Lovelace",
+        "DLV_CORE_HINTS": "false",
         "DLV_NOW": NOW,  # the same ids again
     }
 

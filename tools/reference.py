@@ -9,16 +9,17 @@ import click
 
 from dlv.cli import ALIASES, COMMANDS, GROUPS, program
 from dlv.commands.shared.options import EXITS, Command
+from dlv.commands.shared.topics import TOPICS
 
 HEAD = """\
 # Commands
 
-Made by `make docs` from the program itself; do not edit. `dlv COMMAND --help` says the same.
+`make docs` writes this page from the program itself; do not edit it. `dlv COMMAND --help` and
+`dlv help TOPIC` show the same.
 
-Global options are accepted before and after the command. Options cannot be abbreviated; `--`
-ends them. Result on stdout, everything else on stderr. On a terminal a table is aligned and cut
-to the width; in a pipe the same rows are tab-separated and complete; with `--json` there is one
-document, `{"schema": "dlv/NAME/1", ...}`, described by `dlv/schemas/NAME.json`.
+Options of all commands can be given before or after the command. They cannot be abbreviated;
+`--` ends them. Results go to stdout, everything else to stderr. With `--json`, every command
+prints one document, `{"schema": "dlv/NAME/1", ...}`, described by `dlv/schemas/NAME.json`.
 """
 
 
@@ -42,7 +43,7 @@ def section(name: str, command: Command) -> list[str]:
     also = [alias for alias, target in ALIASES.items() if target == name]
     lines += [inspect.cleandoc(command.help or "").replace("\f", ""), ""]
     if also:
-        lines += ["Also called " + ", ".join(f"`{alias}`" for alias in also) + ".", ""]
+        lines += ["Alias: " + ", ".join(f"`{alias}`" for alias in also) + ".", ""]
     lines += ["| option | |", "|---|---|", *options_of(command, ctx, common=False), ""]
     lines += ["```sh", *command.examples, "```", ""]
     special = {code: text for code, text in command.exits.items() if EXITS.get(code) != text}
@@ -52,19 +53,17 @@ def section(name: str, command: Command) -> list[str]:
     return lines
 
 
+def _topic(title: str, name: str) -> list[str]:
+    return [f"## {title}", "", "```text", *TOPICS[name].rstrip().split("\n"), "```", ""]
+
+
 def reference() -> str:
     root = click.Context(program, info_name="dlv")
-    lines = [HEAD, "## Global options", "", "| option | |", "|---|---|"]
+    lines = [HEAD, "## Options of all commands", "", "| option | |", "|---|---|"]
     lines += [*options_of(program, root, common=True), ""]
-    lines += [
-        "## Exit codes",
-        "",
-        "Every command may end with these.",
-        "",
-        "| code | |",
-        "|---|---|",
-    ]
+    lines += ["## Exit codes", "", "| code | |", "|---|---|"]
     lines += [f"| {code} | {text} |" for code, text in sorted(EXITS.items())] + [""]
+    lines += _topic("References", "references")
     for group in GROUPS:
         names = [name for name, row in COMMANDS.items() if row[2] == group]
         if names:

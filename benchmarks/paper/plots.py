@@ -114,7 +114,9 @@ def plans(data: dict[str, Any], stem: Path) -> None:
         axes.text(spt * 1.02, bottom, f" {text}", va="bottom", fontsize=7.5, rotation=90)
         axes.set_xlabel("mean recreation cost of a checkpoint (ms, modelled)")
         axes.set_ylabel("storage (MB)")
-        axes.set_title(f"6(c) Plans for {data['snapshots']} checkpoints, {data['matrices']} tensors")
+        axes.set_title(
+            f"6(c) Plans for {data['snapshots']} checkpoints, {data['matrices']} tensors"
+        )
         axes.legend(loc="upper right")
         save(figure, stem)
 

@@ -160,6 +160,7 @@ def parse() -> Any:
     parser.add_argument("--numba", action="store_true", help="dlv with its compiled loops")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--no-stores", action="store_true")
+    parser.add_argument("--stores", action="store_true", help="only whole stores, by the commands")
     parser.add_argument("--dvc", default=shutil.which("dvc"), help="a dvc program")
     parser.add_argument("--json", type=Path, help="write the document here, too")
     return parser.parse_args()
@@ -171,9 +172,24 @@ def store_lines(lenet_corpus: Corpus | None, minilm_corpus: Corpus | None) -> di
         lines["LeNet, 12 checkpoints of Adam"] = lenet_corpus.files("adam")
         lines["LeNet, 12 checkpoints of SGD"] = lenet_corpus.files("sgd")
     if minilm_corpus is not None:
-        kept = minilm_corpus.files("base") + minilm_corpus.files("decay")
-        lines["MiniLM, base and 4 checkpoints of AdamW 2e-5"] = kept
+        base, tuned = minilm_corpus.files("base"), minilm_corpus.files("decay")
+        lines["MiniLM alone"] = base
+        lines["MiniLM and a fine-tune by AdamW 2e-5"] = base + tuned[-1:]
+        lines["MiniLM and 4 checkpoints of AdamW 2e-5"] = base + tuned
     return lines
+
+
+def measured_stores(
+    given: Any, corpora: dict[str, Corpus]
+) -> dict[str, dict[str, stores.Size]]:
+    """Put every line of files under the control of each program, by its commands."""
+    found = {}
+    for name, files in store_lines(corpora.get("lenet"), corpora.get("minilm")).items():
+        say(f"storing {name}")
+        git = name.startswith("LeNet")  # 90 MB files take it long, and gain as little
+        found[name] = stores.measure(files, dvc=given.dvc, git=git, slow=given.slow)
+    print_stores(found)
+    return found
 
 
 def main() -> None:
@@ -189,6 +205,13 @@ def main() -> None:
         )
         if name in wanted
     }
+    if given.stores:
+        found = measured_stores(given, corpora)
+        document = {
+            name: {way: vars(size) for way, size in row.items()} for name, row in found.items()
+        }
+        print(json.dumps({"benchmark": "stores", "seed": given.seed, "stores": document}))
+        return
     rows: list[Row] = []
     if "lenet" in corpora:
         rows += ratios.lenet_rows(corpora["lenet"])
@@ -208,14 +231,7 @@ def main() -> None:
     print_ratios(rows, figures)
     above = sum(found["dlv small"].above for found in figures.values())
     print(f"\nmatrices above min(fast, materialised) + 16 bytes: {above}")
-    whole: dict[str, dict[str, stores.Size]] = {}
-    if not given.no_stores:
-        lines = store_lines(corpora.get("lenet"), corpora.get("minilm"))
-        for name, files in lines.items():
-            say(f"storing {name}")
-            git = name.startswith("LeNet")  # 90 MB files take it long, and gain as little
-            whole[name] = stores.measure(files, dvc=given.dvc, git=git, slow=given.slow)
-        print_stores(whole)
+    whole = {} if given.no_stores else measured_stores(given, corpora)
     alone = {row.name for row in rows if row.pairs[0][1] is None}
     speeds = {
         "no base": speeds_of({n: f for n, f in figures.items() if n in alone}, copy),

@@ -14,13 +14,15 @@ FORMATS = ("table", "json", "jsonl", "csv", "md", "ids")
 
 EXITS = {
     0: "success",
+    1: "differences, or nothing found; only with --exit-code",
     2: "invalid option, argument or configuration value",
     3: "not in a repository, or the repository needs a newer dlv",
     4: "not found",
-    5: "conflict: a name is taken, a file changed, another dlv process contains the lock",
+    5: "conflict: a name is taken, a file changed, another dlv process holds the lock",
     6: "corrupt data; see dlv fsck",
     8: "disk or file system error",
     9: "refused as unsafe, or not confirmed",
+    70: "a bug in dlv",
     130: "interrupted",
 }
 

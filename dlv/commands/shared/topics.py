@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dlv.commands.shared.options import EXITS
+
 TOPICS: dict[str, str] = {
     "references": """\
 A reference names a version, a checkpoint or a file:
@@ -34,19 +36,7 @@ DQL in one screen; the full reference is docs/query-reference.md.
 m is a version. m["NAME"] is a metric, or with a pattern its layers; m.KEY a hyperparameter.
 $K is a variable: dlv query good -P least=0.9
 """,
-    "exit-codes": """\
-  0    success
-  1    differences, or nothing found; only with --exit-code
-  2    invalid option, argument or configuration value
-  3    not in a repository, or the repository needs a newer dlv
-  4    not found
-  5    conflict: a name is taken, a file changed, another dlv process holds the lock
-  6    corrupt data; see dlv fsck
-  8    disk or file system error
-  9    refused as unsafe, or not confirmed
-  70   a bug in dlv
-  130  interrupted
-""",
+    "exit-codes": "".join(f"  {code:<5}{text}\n" for code, text in sorted(EXITS.items())),
     "environment": """\
   DLV_DIR          the repository to use instead of searching for .dlv
   DLV_TABLE_KEY    a config key, such as DLV_CORE_JOBS=4
