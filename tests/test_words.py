@@ -228,3 +228,92 @@ def test_help_of_a_command(name: str) -> None:
             assert text.endswith("."), (name, option.name)
             assert text[:1].isupper() or text.startswith("mlflow: "), (name, option.name)
             assert not re.match(r"(Only|Of|Else|Also|Not|For|Where|If)\b", text), (name, text)
+
+
+# Pages about bytes on disk and about the source use the words of the formats and of the code.
+INNER_PAGES = {"format.md", "development.md"}
+
+
+def prose() -> Iterator[Said]:
+    """Sentences of README and docs/, without code."""
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        if path.name in INNER_PAGES:
+            continue
+        inside = False
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+            if line.startswith("```"):
+                inside = not inside
+            elif not inside:
+                text = re.sub(r"`[^`]*`|\]\([^)]*\)", "``", line)
+                yield Said(f"{path.relative_to(ROOT)}:{number}", text)
+
+
+@pytest.mark.parametrize("pattern", BANNED)
+def test_banned_words_in_docs(pattern: str) -> None:
+    found = [
+        f"{each.where}: {each.text[:120]!r}: write {BANNED[pattern]}"
+        for each in prose()
+        if re.search(pattern, each.text)
+    ]
+    assert not found, "\n".join(found)
+
+
+# What an option means, wherever it is: its letter, whether it takes a value, its metavar.
+SAME = {
+    "-o": "--output",
+    "-f": "--force",
+    "-n": None,  # counts
+    "-m": "--message",
+    "-a": "--all",
+    "-y": "--yes",
+    "-P": None,
+    "-s": "--short",
+    "-l": "--list",
+    "-d": "--delete",
+    "-j": None,
+    "-C": None,
+    "-q": "--quiet",
+    "-v": "--verbose",
+}
+# Options that mean another thing in one command, with the reason.
+OWN = {("commit", "--all"): "-a as in git: all changed files", ("gc", "--restore"): ""}
+
+
+def test_options_mean_the_same_in_all_commands() -> None:
+    """One kind of value, one metavar and one letter for each option of a name."""
+    context = click.Context(cli.program, info_name="dlv")
+    forms: dict[str, dict[tuple[bool, str], list[str]]] = {}
+    letters: dict[str, set[str]] = {}
+    for name in cli.COMMANDS:
+        command = cli.program.get_command(context, name)
+        assert command is not None
+        for option in command.params:
+            if not isinstance(option, click.Option) or (option.name or "").startswith("global_"):
+                continue
+            for word in option.opts:
+                if word.startswith("--"):
+                    if (name, word) not in OWN:
+                        metavar = option.metavar or ("" if option.is_flag else option.type.name)
+                        form = bool(option.is_flag), metavar
+                        forms.setdefault(word, {}).setdefault(form, []).append(name)
+                else:
+                    letters.setdefault(word, set()).update(
+                        other for other in option.opts if other.startswith("--")
+                    )
+    different = {word: found for word, found in forms.items() if len(found) > 1}
+    assert different.keys() <= DIFFERENT.keys(), different
+    for letter, words in letters.items():
+        assert letter in SAME, letter
+        assert words <= {SAME[letter]} if SAME[letter] else True, (letter, words)
+
+
+# Options of one meaning whose values have another form, with the reason.
+DIFFERENT = {
+    "--to": "checkout: a folder; quantize: a quantization",
+    "--set": "copy: attributes of layers; the others: settings",
+    "--tensor": "export: patterns; show, desc: one name",
+    "--explain": "archive: of one tensor; query: of the whole query",
+    "--delete": "copy: layers; tag: the tag",
+    "--checkpoints": "rm: steps; query: last or all",
+    "--file-format": "add: any format that can be read; the others: those that can be written",
+}

@@ -18,9 +18,9 @@ HEAD = """\
 Made by `make docs` from the grammar and the tables of the program; do not edit. A tour with
 examples is [Queries](query.md).
 
-In the rules, words in quotes are typed as they stand, keywords in any case; `[x]` may be left out,
-`(x)*` stands any number of times, `x | y` is one or the other. Keywords are reserved only where one
-of them can stand: `m.limit` and `count(*) as first` are plain names. Comments begin with `#`, or
+In the rules, words in quotes are typed as they are, keywords in any case; `[x]` may be left out,
+`(x)*` is repeated any number of times, `x | y` is one or the other. Keywords are reserved only where one
+of them is allowed: `m.limit` and `count(*) as first` are plain names. Comments begin with `#`, or
 with `--` before a blank, and go to the end of the line.
 """
 ACTIONS = """\
@@ -41,7 +41,7 @@ TITLES = {
 TEMPLATES = """\
 ## Templates
 
-What stands behind `has`, in `m[..]` and in actions. In parentheses: the variant, the name, then
+What follows `has`, in `m[..]` and in actions. In parentheses: the variant, the name, then
 attributes: `POOL("MAX", kernel=2)`, `RELU("relu$1")`. In conditions an attribute may be compared
 (`out >= 64`); where a node is made, those without a default are needed.
 
@@ -55,23 +55,23 @@ WORDS = """\
 | NAME | a letter or `_`, then letters, digits and `_` |
 | STRING | in `"` or `'`, on one line; `\\\\n \\\\t \\\\" \\\\' \\\\\\\\` as usual |
 | REGEX | `re"..."`: a Python regular expression, searched anywhere in a name |
-| NUMBER, INT | `3`, `.5`, `1e-4`; no letter directly behind it |
+| NUMBER, INT | `3`, `.5`, `1e-4`; no letter directly after it |
 | PARAM | `$name`, whose value is given with `-P name=VALUE`, or by name in Python |
 | CMP | `!=` `<>` `<` `<=` `>` `>=` `==` |
 """
 SELECTORS = """\
 ## Selectors
 
-In `m["..."]` and behind `matches`:
+In `m["..."]` and after `matches`:
 
 | written | means |
 |---|---|
 | `*` `?` | any run of characters; one character |
-| `[1,3,5]` | one of these texts |
+| `[1,3,5]` | one of these strings |
 | `[1-5]` `[a-f]` | a number, a letter of that range |
 | `[!7]` | anything but these |
 | `\\\\x` | the character itself |
-| `*($1)` | what the wildcard in front stands for, to be used as `$1` in a template's name |
+| `*($1)` | what the wildcard before it matched, to be used as `$1` in a template's name |
 
 A name counts as a whole and with its case. Where no node of a network is called so, its aliases are
 tried: `conv1` is the first convolution of any network.
@@ -95,15 +95,15 @@ ABOUT = {
 }
 FIGURES = """\
 A bare name that is none of these is a hyperparameter, `m.hparams["two words"]` one whose name is no
-word. `m["loss"]` is a metric where a number is wanted (`m.metrics["loss"]` always): its last value;
+word. `m["loss"]` is a metric where a number is expected (`m.metrics["loss"]` always): its last value;
 `.min` and `.max`; `.step`, `.min.step`, `.max.step` say where; `.at(100)` is the value at a step,
 `.steps` how many there are. Otherwise it is a set of layers (`m.nodes["loss"]` always).
 """
 NAN = """\
 NaN and infinities are values, and NaN is not null: `m["loss"] is nan`, `is not nan` (of null, too).
-Comparisons with NaN are false, `!=` is true; with null they are null. In `order by` NaN stands
-behind all values and before nulls, ascending or descending; truth values stand before numbers, then
-texts, then lists. `min` and `max` pass over NaN where there is a number, `sum`, `avg`, `median` and
+Comparisons with NaN are false, `!=` is true; with null they are null. In `order by` NaN comes
+after all values and before nulls, ascending or descending; truth values come before numbers, then
+strings, then lists. `min` and `max` skip NaN where there is a number, `sum`, `avg`, `median` and
 `stddev` do not; `group by` and `distinct` take all NaN for one.
 """
 NODES = """\

@@ -1,4 +1,4 @@
-"""A network that `dlv add --network` took from code: on its way from `add` to `commit`.
+"""A network that `dlv add --factory` took from code: on its way from `add` to `commit`.
 
 A safetensors file: the network as canonical JSON in the metadata, its constants as tensors.
 """

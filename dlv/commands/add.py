@@ -29,13 +29,18 @@ _MOST_SKIPPED = 10
 )
 @argument("paths", metavar="PATH..", nargs=-1)
 @option("--as", "role", type=click.Choice(_ROLES), help="Role of the files [default: by content].")
-@option("--network", metavar="FILE.py:FACTORY", help="Trace the torch module that FACTORY returns.")
+@option(
+    "--factory",
+    "network",
+    metavar="FILE.py:FACTORY",
+    help="Trace the torch module that FACTORY returns.",
+)
 @option(
     "--input-shape",
     "input_shapes",
     multiple=True,
     metavar="SHAPE",
-    help="Input of --network, such as 1,1,28,28.",
+    help="Input of --factory, such as 1,1,28,28.",
 )
 @option("--file-format", "format", metavar="FORMAT", help="Format, if it cannot be detected.")
 @option("--step", type=int, metavar="N", help="Training step [default: from the file or its name].")
@@ -61,7 +66,7 @@ def run(
         raise UsageError("no paths given", hint="to stage everything: dlv add .")
     if remove:
         if network is not None:
-            raise UsageError("--network and --remove cannot be combined")
+            raise UsageError("--factory and --remove cannot be combined")
         _remove(call, paths)
         return
     if network is not None and call.output.interactive:

@@ -50,7 +50,11 @@ from dlv.errors import UsageError
 )
 @option("--orphan", is_flag=True, help="Start a new model without a parent.")
 @option(
-    "--metrics", multiple=True, metavar="FILE", help="Read final metrics from JSON, TOML or YAML."
+    "--metrics-file",
+    "metrics",
+    multiple=True,
+    metavar="FILE",
+    help="Read final metrics from JSON, TOML or YAML.",
 )
 @option("--tb", "folder", metavar="DIR", help="Read TensorBoard event files below DIR.")
 @option(

@@ -54,7 +54,7 @@ from dlv.errors import UsageError
     "--output",
     "out",
     type=click.Path(path_type=Path),
-    metavar="F.npz",
+    metavar="FILE",
     help="Write activations here.",
 )
 @option("--all", "everything", is_flag=True, help="Include optimizer state.")

@@ -98,7 +98,7 @@ class _AfterEquals(Option):
     "--output",
     "out",
     type=click.Path(path_type=Path),
-    metavar="F.npz",
+    metavar="FILE",
     help="Write activations here.",
 )
 @option(

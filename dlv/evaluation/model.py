@@ -53,7 +53,7 @@ class Model:
             raise NotFound(
                 f"{version.label} has no network",
                 why="a network is required to run the model",
-                hint="dlv add --network FILE.py:FACTORY, or a network.json, and commit",
+                hint="dlv add --factory FILE.py:FACTORY, or a network.json, and commit",
             )
         if index is None:
             raise NotFound(

@@ -60,7 +60,7 @@ def refuse_writes(network: Network) -> None:
         raise UsageError(
             f"the network has the layer {node.name!r}, which changes a tensor in place",
             why=f"aten.{_base(node)} is stored as imported, and others read what it changes",
-            hint="import the network again: dlv add --network FILE.py:FACTORY",
+            hint="import the network again: dlv add --factory FILE.py:FACTORY",
         )
 
 

@@ -49,7 +49,8 @@ def repository_above(start: Path) -> Path:
         if _is_one(folder / FOLDER):
             return folder / FOLDER
     raise NotARepository(
-        f"not a dlv repository (or any parent): {start}", hint="to create one: dlv init"
+        f"not a dlv repository (or any parent): {os.path.abspath(start)}",
+        hint="to create one: dlv init",
     )
 
 

@@ -382,6 +382,12 @@ class Output:
         if not self.quiet and not self.json:
             self._say(self.paint("hint: ", "cyan", self.stderr), text)
 
+    def next_step(self, text: str) -> None:
+        """A dim line after a success."""
+        self.stderr.write(
+            self.paint(_encodable(escape(text), self.stderr), "dim", self.stderr) + "\n"
+        )
+
     def warn(self, text: str) -> None:
         if self.json:
             self._say("", json.dumps({"warning": {"message": text}}))

@@ -71,8 +71,8 @@ def add(repository: Repository, here: Path, paths: Sequence[str], request: Reque
     """Look at the files and stage them, all or none of those that were named."""
     if request.input_shapes and request.network is None:
         raise UsageError(
-            "--input-shape requires --network",
-            hint="dlv add --network train.py:make_model --input-shape 1,1,28,28",
+            "--input-shape requires --factory",
+            hint="dlv add --factory train.py:make_model --input-shape 1,1,28,28",
         )
     db = repository.database
     known = replace(request, known=lambda net: networks.find(db, net) is not None)
@@ -511,7 +511,7 @@ def removals(entries: Sequence[str], paths: Sequence[str]) -> Iterator[StagedFil
 def again(file: StagedFile, path: str | None = None) -> str:
     """The command that stages it once more; `path` as the user would type it."""
     if file.format == exported.FORMAT:
-        return f"dlv add --network {file.path} --input-shape SHAPE"
+        return f"dlv add --factory {file.path} --input-shape SHAPE"
     return f"dlv add {path or file.path}"
 
 

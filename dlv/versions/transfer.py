@@ -289,7 +289,7 @@ def _choose(
     if request.layers or request.matrices:
         wanted = set()
         for pattern in request.matrices:
-            wanted |= _matching(pattern, names, "matrix", request.reference)
+            wanted |= _matching(pattern, names, "tensor", request.reference)
         for pattern in request.layers:
             wanted |= _of_layers(pattern, names, network, request.reference)
         return [index for index in chosen if index in wanted], 0

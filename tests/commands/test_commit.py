@@ -81,7 +81,7 @@ class TestMetrics:
     def test_single_values(self, dlv: Dlv, project: Path, name: str, text: str) -> None:
         dlv("add", "--remove", "log.csv")
         (project / name).write_text(text)
-        result = dlv("commit", "-m", "First", "--name", "lenet", "--metrics", name)
+        result = dlv("commit", "-m", "First", "--name", "lenet", "--metrics-file", name)
         assert result.code == 0, result.stderr
         _, found = head(project)
         assert sorted(found) == ["accuracy", "loss", "test.f1"]
@@ -90,7 +90,7 @@ class TestMetrics:
 
     def test_a_clash_with_the_log(self, dlv: Dlv, project: Path) -> None:
         (project / "final.json").write_text('{"accuracy": 0.97, "f1": 0.5}')
-        dlv("commit", "-m", "First", "--name", "lenet", "--metrics", "final.json")
+        dlv("commit", "-m", "First", "--name", "lenet", "--metrics-file", "final.json")
         _, found = head(project)
         assert sorted(found) == ["accuracy", "f1", "final/accuracy", "loss"]
         assert (found["accuracy"].n, found["final/accuracy"].n) == (40, 1)
@@ -107,13 +107,15 @@ class TestMetrics:
     def test_more_metrics_keep_the_curves(self, dlv: Dlv, project: Path) -> None:
         dlv("commit", "-m", "First", "--name", "lenet")
         (project / "final.json").write_text('{"f1": 0.5}')
-        assert dlv("commit", "-m", "Evaluated", "--metrics", "final.json").code == 0
+        assert dlv("commit", "-m", "Evaluated", "--metrics-file", "final.json").code == 0
         assert sorted(head(project)[1]) == ["accuracy", "f1", "loss"]
 
     def test_texts_are_left_out(self, dlv: Dlv, snapshot: Dlv, project: Path) -> None:
         (project / "final.json").write_text('{"f1": 0.5, "data": "digits", "ok": true}')
         snapshot(
-            dlv("commit", "-m", "First", "--name", "lenet", "--metrics", "final.json"), "", STORED
+            dlv("commit", "-m", "First", "--name", "lenet", "--metrics-file", "final.json"),
+            "",
+            STORED,
         )
 
 
@@ -149,8 +151,8 @@ def test_parents(dlv: Dlv, filled: Path) -> None:
         ("bad_name", 2, ["-m", "First", "--name", "a/b"]),
         ("bad_param", 2, ["-m", "First", "--name", "a", "--param", "lr"]),
         ("unknown_parent", 4, ["-m", "First", "--name", "a", "--parent", "lenet"]),
-        ("no_metrics_file", 4, ["-m", "First", "--name", "a", "--metrics", "final.json"]),
-        ("no_metrics", 2, ["-m", "First", "--name", "a", "--metrics", "texts.json"]),
+        ("no_metrics_file", 4, ["-m", "First", "--name", "a", "--metrics-file", "final.json"]),
+        ("no_metrics", 2, ["-m", "First", "--name", "a", "--metrics-file", "texts.json"]),
         ("no_log", 2, ["-m", "First", "--name", "a", "--log", "train.py"]),
         ("changed", 5, ["-m", "First", "--name", "a"]),
         ("gone", 5, ["-m", "First", "--name", "a"]),

@@ -25,7 +25,7 @@ GIVEN = {
     "--tb": ["--tb", "logs"],
     "--param": ["--param", "lr=0.1", "--param", "sizes=[1,2]"],
     "--log": ["--log", "log.csv"],
-    "--metrics": ["--metrics", "final.json"],
+    "--metrics": ["--metrics-file", "final.json"],
     "all": ["--tb", "logs", "--param", "lr=0.1", "--log", "log.csv"],
 }
 

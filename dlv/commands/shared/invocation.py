@@ -152,7 +152,7 @@ class Invocation:
     def next_step(self, text: str) -> None:
         """Suggest a command after a success: one dim line, on a terminal only (core.hints)."""
         if self.output.terminal and not self.quiet and self.config.get("core.hints"):
-            self.output.message(self.output.paint(text, "dim", sys.stderr))
+            self.output.next_step(text)
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Ask before something permanent; without a terminal, `-y` is required."""
