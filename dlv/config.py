@@ -360,7 +360,7 @@ def known(key: str) -> Key:
     if key not in KEYS:
         raise UsageError(
             f"no configuration key `{key}`",
-            hint="all keys: dlv config",
+            hint="to list all keys: dlv config",
             did_you_mean=nearest(key, KEYS),
         )
     return KEYS[key]

@@ -36,7 +36,7 @@ def target(path: Path) -> Path:
     """The path, if it can become a page or a picture: known before anything is read."""
     if path.suffix.lower() not in KINDS:
         raise UsageError(
-            f"`{path}` must end in .html or .png", hint="--output curves.html, --output curves.png"
+            f"`{path}` must end in .html or .png", hint="dlv plots --output curves.html"
         )
     if path.suffix.lower() == ".png":
         check_matplotlib()

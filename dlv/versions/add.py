@@ -150,7 +150,7 @@ def _export(
     if not file or not factory:
         raise UsageError(
             f"`{code}` is not FILE.py:FACTORY",
-            hint="FACTORY takes no arguments and returns a torch module",
+            hint="dlv add --factory FILE.py:FACTORY, where FACTORY() returns a torch module",
         )
     folder = repository.path / "runs" / "networks"
     folder.mkdir(parents=True, exist_ok=True)

@@ -133,7 +133,7 @@ def test_what_is_said(
 @pytest.mark.parametrize("line", SITUATIONS)
 def test_its_form(dlv: Dlv, troubled: Path, line: str) -> None:
     """One short sentence without a full stop; a hint that can be followed; nothing twice."""
-    result = dlv(*words(line), json=True)
+    result = dlv("--json", *words(line))
     error = json.loads(result.stderr.strip().splitlines()[-1])["error"]
     message, why, hint = error["message"], error["why"] or "", error["hint"] or ""
     assert "\n" not in message
