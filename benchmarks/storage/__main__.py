@@ -179,9 +179,7 @@ def store_lines(lenet_corpus: Corpus | None, minilm_corpus: Corpus | None) -> di
     return lines
 
 
-def measured_stores(
-    given: Any, corpora: dict[str, Corpus]
-) -> dict[str, dict[str, stores.Size]]:
+def measured_stores(given: Any, corpora: dict[str, Corpus]) -> dict[str, dict[str, stores.Size]]:
     """Put every line of files under the control of each program, by its commands."""
     found = {}
     for name, files in store_lines(corpora.get("lenet"), corpora.get("minilm")).items():

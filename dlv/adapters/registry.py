@@ -39,8 +39,9 @@ def adapter(format_: str) -> Adapter:
         return reader
     if format_ == "pickle":
         raise UnsafeInput(
-            "this is a pickle: loading it can run any program",
-            hint="save the weights by torch.save of 1.6 or newer, or as safetensors; or --as file",
+            "a pickle is not loaded, because it can run any code",
+            hint="save the weights as safetensors or by torch.save (1.6 or newer), "
+            "or keep the file as it is: dlv add --as file FILE",
         )
     raise UsageError(
         f"dlv cannot read weights from {format_} files",

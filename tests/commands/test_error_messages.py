@@ -90,7 +90,7 @@ help nope
 """.strip().splitlines()
 
 VERBS = re.compile(
-    r"(dlv |to |did you mean |give |use |choose |run |write |name |put |rename |undo |commit |check |"
+    r"(dlv |to |did you mean |give |use |save |choose |run |write |name |put |rename |undo |commit |check |"
     r"edit |quote |known|always there|copy |move |add |quit |pip |open |install )",
     re.IGNORECASE,
 )

@@ -189,7 +189,7 @@ def parse(text: str) -> Scheme:
         f"unknown quantization `{text}`",
         why=f"known: {', '.join(forms)}",
         did_you_mean=nearest(text, map(str, _all())),
-        hint="dlv quantize REF --to uniform:8",
+        hint="to store 8 bits a weight: dlv quantize REF --to uniform:8",
     )
 
 
