@@ -12,7 +12,7 @@ EDITABLE := --config-settings editable_mode=compat
 # The demo and the tests start dlv thousands of times: its compiled modules are kept, as a user's are.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-slow reliability fuzz bench paper lint format docs golden clean
+.PHONY: help demo test test-slow reliability fuzz bench paper lint format docs pictures golden clean
 
 help:
 	@echo "make demo       build demo-repository from examples/ and show the commands at work"
@@ -22,6 +22,7 @@ help:
 	@echo "make fuzz       every parser against inputs with something wrong; RUNS=1000000: so many of each"
 	@echo "make lint       ruff and mypy --strict"
 	@echo "make docs       write the reference pages in docs/, and what the sessions in the other pages print"
+	@echo "make pictures   draw the pictures of the README: a terminal, and the sizes of stores"
 	@echo "make bench      run the benchmarks; CORPUS=all: also on 22.7 M weights (an hour)"
 	@echo "make paper      figures 6(a) to 6(d) of the ModelHub paper, into paper/"
 	@echo "make golden NAME=format   write golden bytes of a new format version"
@@ -102,6 +103,10 @@ docs: $(LIGHT)
 	$(BIN)/python tools/query_reference.py > docs/query-reference.md.new
 	mv docs/query-reference.md.new docs/query-reference.md
 	$(BIN)/python tools/console.py
+
+# STORES=FILE: the last line that `python -m benchmarks.storage --stores` printed.
+pictures: $(FULL)
+	$(BIN)/python tools/pictures.py $(STORES)
 
 golden: $(FULL)
 	$(BIN)/python tools/golden.py "$(NAME)"

@@ -19,9 +19,9 @@ Made by `make docs` from the grammar and the tables of the program; do not edit.
 examples is [Queries](query.md).
 
 In the rules, words in quotes are typed as they are, keywords in any case; `[x]` may be left out,
-`(x)*` is repeated any number of times, `x | y` is one or the other. Keywords are reserved only where one
-of them is allowed: `m.limit` and `count(*) as first` are plain names. Comments begin with `#`, or
-with `--` before a blank, and go to the end of the line.
+`(x)*` is repeated any number of times, `x | y` is one or the other. Keywords are reserved only
+where one of them is allowed: `m.limit` and `count(*) as first` are plain names. Comments begin
+with `#`, or with `--` before a blank, and go to the end of the line.
 """
 ACTIONS = """\
 A `slice` sets `input` and `output` of what it makes, and `support = "inputs"` if side edges are to
@@ -94,10 +94,10 @@ ABOUT = {
     "parents": 'holds if one of the parents fulfils it: `m.parents = "lenet@1"`',
 }
 FIGURES = """\
-A bare name that is none of these is a hyperparameter, `m.hparams["two words"]` one whose name is no
-word. `m["loss"]` is a metric where a number is expected (`m.metrics["loss"]` always): its last value;
-`.min` and `.max`; `.step`, `.min.step`, `.max.step` say where; `.at(100)` is the value at a step,
-`.steps` how many there are. Otherwise it is a set of layers (`m.nodes["loss"]` always).
+A bare name that is none of these is a hyperparameter, `m.hparams["two words"]` one
+whose name is not one word. `m["loss"]` is a metric where a number is expected (`m.metrics["loss"]`
+always): its last value; `.min` and `.max`; `.step`, `.min.step`, `.max.step` say where; `.at(100)`
+is the value at a step, `.steps` how many there are. Otherwise it is a set of layers (`m.nodes["loss"]` always).
 """
 NAN = """\
 NaN and infinities are values, and NaN is not null: `m["loss"] is nan`, `is not nan` (of null, too).

@@ -90,8 +90,8 @@ help nope
 """.strip().splitlines()
 
 VERBS = re.compile(
-    r"(dlv |to |did you mean |give |use |save |choose |run |write |name |put |rename |undo |commit |check |"
-    r"edit |quote |known|always there|copy |move |add |quit |pip |open |install )",
+    r"(dlv |to |did you mean |give |use |save |choose |run |write |name |put |rename |undo |"
+    r"commit |check |edit |quote |known|always there|copy |move |add |quit |pip |open |install )",
     re.IGNORECASE,
 )
 

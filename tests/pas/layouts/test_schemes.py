@@ -387,8 +387,8 @@ class TestSyntax:
     @pytest.mark.parametrize(
         ("text", "why", "hint"),
         [
-            ("uniform", "uniform takes 1 to 8 bits", "to store 8 bits a weight: dlv quantize REF --to uniform:8"),
-            ("uniform:9", "uniform takes 1 to 8 bits", "to store 8 bits a weight: dlv quantize REF --to uniform:8"),
+            ("uniform", "uniform takes 1 to 8 bits", "for example uniform:8"),
+            ("uniform:9", "uniform takes 1 to 8 bits", "for example uniform:8"),
             ("fixed:1", "fixed takes 2 to 16 bits", "for example fixed:8"),
             ("lloyd:08", "lloyd takes 1 to 8 bits", "for example lloyd:8"),
             ("lloyd:-1", "lloyd takes 1 to 8 bits", "for example lloyd:8"),
