@@ -97,7 +97,8 @@ FIGURES = """\
 A bare name that is none of these is a hyperparameter, `m.hparams["two words"]` one
 whose name is not one word. `m["loss"]` is a metric where a number is expected (`m.metrics["loss"]`
 always): its last value; `.min` and `.max`; `.step`, `.min.step`, `.max.step` say where; `.at(100)`
-is the value at a step, `.steps` how many there are. Otherwise it is a set of layers (`m.nodes["loss"]` always).
+is the value at a step, `.steps` how many there are. Otherwise it is a set of layers
+(`m.nodes["loss"]` always).
 """
 NAN = """\
 NaN and infinities are values, and NaN is not null: `m["loss"] is nan`, `is not nan` (of null, too).
