@@ -15,7 +15,7 @@ __all__ = ["__version__", "log_model", "open"]
 
 
 def __dir__() -> list[str]:
-    return [*globals(), "log_model", "open"]
+    return [*__all__, "__doc__", "__file__", "__name__", "__path__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -86,6 +86,9 @@ class Repo:
         self.repository = repository
         repository.single_host = lambda: bool(self._config.get("core.singlehost"))
 
+    def __repr__(self) -> str:
+        return f"<dlv repository {self.repository.root}: {len(self)} versions>"
+
     def __enter__(self) -> Self:
         return self
 

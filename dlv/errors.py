@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import NamedTuple
@@ -18,6 +19,18 @@ class Spot(NamedTuple):
     mark: str
     hint: str | None = None
     did_you_mean: Sequence[str] = ()
+
+
+# Commands that hints name, and what does the same in Python.
+_IN_PYTHON = (
+    (r"dlv init\b", "dlv.open(PATH, create=True)"),
+    (r"dlv list --names", "repo.names()"),
+    (r"dlv list (\S+)", r'[version for version in repo if version.name == "\1"]'),
+    (r"dlv show (\S+)", r'repo["\1"].steps'),
+    (r"dlv desc (\S+)", r'repo["\1"].tensors'),
+    (r"dlv metrics (\S+)", r'repo["\1"].metrics'),
+    (r"dlv eval (\S+) (\S+)", r'repo["\1"].evaluate("\2")'),
+)
 
 
 class DlvError(Exception):
@@ -46,7 +59,10 @@ class DlvError(Exception):
     def __notes__(self) -> list[str]:  # type: ignore[override]
         """What Python shows below the message of an error that nobody catches."""
         meant = f"did you mean {' or '.join(map(repr, self.did_you_mean))}?"
-        told = (self.why, meant if self.did_you_mean else None, self.hint)
+        hint = self.hint
+        for command, call in _IN_PYTHON:
+            hint = hint and re.sub(command, call, hint)
+        told = (self.why, meant if self.did_you_mean else None, hint)
         return [each for each in told if each] + self._added
 
     def add_note(self, note: str) -> None:

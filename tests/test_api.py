@@ -17,7 +17,7 @@ import pytest
 import dlv
 from dlv.api import Repo, Version
 from dlv.api import open as open_repository
-from dlv.errors import Conflict, NotARepository, NotFound, UsageError
+from dlv.errors import Conflict, DlvError, NotARepository, NotFound, UsageError
 
 HOME = str(Path(dlv.__file__).parent.parent)
 
@@ -212,6 +212,47 @@ def _stopped(repo: Repo) -> None:
     with repo.run("net") as run:
         run.checkpoint(weights(3), step=3)
         raise ZeroDivisionError
+
+
+def test_a_run_takes_what_loops_have(repo: Repo) -> None:
+    """The habit of W&B, and losses that still have their gradient."""
+    torch = pytest.importorskip("torch")
+    with repo.run("net") as run:
+        run.log({"loss": torch.ones((), requires_grad=True) * 2, "val/acc": 0.5}, step=3)
+    assert repo["net"].metrics["loss"].last == 2.0
+    assert repo["net"].metrics["val/acc"].last_step == 3
+
+
+def test_objects_say_what_they_are(repo: Repo, tmp_path: Path) -> None:
+    assert {"open", "log_model"} <= set(dir(dlv))
+    assert repr(repo) == f"<dlv repository {tmp_path}: 0 versions>"
+    version = repo.commit("First", name="net", weights=weights())
+    assert repr(version) == f"<dlv version net@1 {version.id[:12]}>"
+    assert repr(version.open()) == "<dlv reader of net@1, 2 tensors>"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "call"),
+    [
+        ('repo["nett"]', "repo.names()"),
+        ('repo["net@2"]', '[version for version in repo if version.name == "net"]'),
+        ('repo["net"].at(3)', 'repo["net@1"].steps'),
+        ('repo["net@best:foo"]', 'repo["net"].metrics'),
+        ('dlv.open("/")', "dlv.open(PATH, create=True)"),
+    ],
+)
+def test_hints_are_python(repo: Repo, wrong: str, call: str) -> None:
+    """What a traceback shows below the message; at the command line hints are commands."""
+    with repo.run("net") as run:
+        run.log(loss=1.0, step=1)
+        run.checkpoint(weights(), step=1)
+        run.checkpoint(weights(1), step=2)
+    with pytest.raises(DlvError) as caught:
+        eval(wrong, {"repo": repo, "dlv": dlv})
+    hint = traceback.format_exception_only(caught.value)[-1].strip()
+    assert hint.endswith(call)
+    assert "dlv list" not in hint
+    assert str(caught.value.hint).split(": ")[-1].startswith("dlv ")
 
 
 def test_a_run(repo: Repo) -> None:

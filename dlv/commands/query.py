@@ -46,7 +46,7 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
 @argument("text", nargs=-1, metavar="[QUERY|-]", shell_complete=_complete)
 @option("--file", metavar="FILE", help="Read the query from FILE; - is stdin.")
 @option("-P", "given", multiple=True, metavar="K=V", help="Set the query variable $K.")
-@option("--explain", is_flag=True, help="Show the plan, do not run it.")
+@option("--explain", is_flag=True, help="Show the plan, with -v also its SQL; do not run it.")
 @option("--exit-code", is_flag=True, help="Exit with 1 if nothing matches.")
 @option("--dry-run", is_flag=True, help="Do not train, commit or save.")
 @option("--trust", is_flag=True, help="Run code named by committed config files.")

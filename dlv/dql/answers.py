@@ -139,7 +139,7 @@ def _answer(repository: Repository, outcome: Outcome) -> Answer:
     if isinstance(outcome, Trials):
         return _tried(repository, outcome)
     if isinstance(outcome, Explained):
-        return Answer(plan=outcome.lines, warnings=outcome.warnings)
+        return Answer(plan=[*outcome.lines, *outcome.details], warnings=outcome.warnings)
     if isinstance(outcome, Table):
         rows = list(outcome.rows)
         known = _known(repository, rows)

@@ -440,6 +440,7 @@ def explain(
     """
     lines = [f"Rewritten  {', '.join(rules)}"] if rules else []
     steps: list[dict[str, Any]] = []
+    details: list[str] = []
     for work in bound.derivations:
         plan = select.explain(db, placed(work.source), analyze=analyze, metric_at=metric_at)
         began = time.perf_counter()
@@ -457,14 +458,15 @@ def explain(
             changes = [*changes, f'into "{work.into}"']
         lines += [title, *(f"  {change}" for change in changes)]
         lines += [f"  {line}" for line in plan.lines()]
+        details += plan.details()
         steps.append(document)
     if bound.query is not None:
         plan = select.explain(db, placed(bound.query), analyze=analyze, metric_at=metric_at)
         lines += plan.lines()
+        details += plan.details()
         steps.append({"step": "select", "source": plan.document()})
-    return Explained(
-        lines, {"analyzed": analyze, "rules": list(rules), "steps": steps}, bound.warnings
-    )
+    document = {"analyzed": analyze, "rules": list(rules), "steps": steps}
+    return Explained(lines, document, bound.warnings, details)
 
 
 def _changes(work: Derivation) -> list[str]:

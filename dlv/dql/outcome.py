@@ -163,11 +163,12 @@ class Defined:
 
 @dataclass(frozen=True)
 class Explained:
-    """The plan as lines to show, and as a document."""
+    """The plan as lines to show, with its SQL as `details`, and as a document."""
 
     lines: Sequence[str]
     document: Mapping[str, Any] = field(default_factory=dict)
     warnings: Sequence[str] = ()
+    details: Sequence[str] = ()
 
 
 Outcome: TypeAlias = Table | Networks | Trials | Defined | Explained

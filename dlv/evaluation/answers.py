@@ -182,6 +182,11 @@ class Evaluation:
     proved: NDArray[np.bool_] | None = None  # rows whose label, or set, bounds prove; None: none
     notes: list[str] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        at = "" if self.step is None else f"/{self.step}"
+        values = "".join(f", {name} {value:.4g}" for name, value in self.metrics.items())
+        return f"<dlv evaluation of {self.version}{at}: {self.rows} examples{values}>"
+
     @property
     def accuracy(self) -> float | None:
         return self.metrics.get("accuracy")

@@ -63,7 +63,7 @@ def split_words(
         beside = directory / PurePosixPath(last).parent
         names = [p.name for p in beside.iterdir()] if beside.is_dir() else []
         raise NotFound(
-            f"no file {last}",
+            f"no such file: {last}",
             why="the last argument is neither a file nor a version",
             did_you_mean=nearest(PurePosixPath(last).name, names),
         )

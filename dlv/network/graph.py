@@ -58,6 +58,10 @@ class Network:
     # Known beside the form that is hashed: a matrix hash tells no shape.
     constant_shapes: Mapping[str, Shape] = field(default_factory=dict, compare=False)
 
+    def __repr__(self) -> str:
+        shapes = (f"{item.name} {'×'.join(map(str, item.shape))}" for item in self.inputs)
+        return f"<dlv network of {', '.join(shapes)}: {len(self.nodes)} layers>"
+
     @cached_property
     def _by_name(self) -> dict[str, Node]:
         # Of nodes with one name, a fault that `verify` reports, the first one counts.

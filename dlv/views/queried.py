@@ -394,18 +394,21 @@ class ShownDefinition(Shown):
 
 
 class ShownPlan(Shown):
-    def __init__(self, explained: Explained) -> None:
+    def __init__(self, explained: Explained, verbose: bool) -> None:
         self.explained = explained
+        self.verbose = verbose
         self.warnings = explained.warnings
 
     def document(self) -> dict[str, Any]:
         return {"kind": "plan", "plan": dict(self.explained.document)}
 
     def blocks(self) -> Iterator[Block]:
-        yield Verbatim(list(self.explained.lines))
+        yield Verbatim([*self.explained.lines, *(self.explained.details if self.verbose else ())])
 
 
-def shown(outcome: Outcome, repository: Repository, screen: Screen | None) -> Shown:
+def shown(
+    outcome: Outcome, repository: Repository, screen: Screen | None, *, verbose: bool
+) -> Shown:
     if isinstance(outcome, Networks):
         return ShownNetworks(outcome, repository, screen)
     if isinstance(outcome, Trials):
@@ -413,7 +416,7 @@ def shown(outcome: Outcome, repository: Repository, screen: Screen | None) -> Sh
     if isinstance(outcome, Defined):
         return ShownDefinition(outcome)
     if isinstance(outcome, Explained):
-        return ShownPlan(outcome)
+        return ShownPlan(outcome, verbose)
     return ShownRows(outcome, repository)
 
 

@@ -55,7 +55,7 @@ def place(file_and_name: str) -> tuple[Path, str]:
     path = Path(os.path.abspath(file))
     if not path.is_file():
         hint = f"{file}.py:{name}" if path.with_suffix(".py").is_file() else None
-        raise NotFound(f"no file {file}", hint=hint)
+        raise NotFound(f"no such file: {file}", hint=hint)
     return path, name
 
 

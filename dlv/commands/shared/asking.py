@@ -79,7 +79,7 @@ class Session:
         )
         outcomes = execute.run(self.repository, text, self.asked)
         for place, outcome in enumerate(self._watched(outcomes)):
-            shown = view.shown(outcome, self.repository, screen)
+            shown = view.shown(outcome, self.repository, screen, verbose=self.call.verbose)
             for warning in shown.warnings:
                 call.output.warn(warning)
             self._print(shown, place, documents)

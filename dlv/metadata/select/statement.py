@@ -206,16 +206,16 @@ class Explained:
     rows: int | None = None
     ms: float | None = None
 
-    def lines(self) -> list[str]:
-        return [*self._lines()]
-
-    def _lines(self) -> Iterator[str]:
+    def lines(self) -> Iterator[str]:
         for step in self.steps:
             yield f"{_title(step)}  {_rows_left(step)}"
             if step.plan is not None:
                 yield f"  plan {step.plan.name}{_ms(step.plan.cost)}{_rejected(step)}"
         if self.rows is not None:
             yield f"Result  {self.rows} rows, {self.ms:.1f} ms"
+
+    def details(self) -> Iterator[str]:
+        """The SQL, and what SQLite makes of it."""
         yield "SQLite"
         yield from (f"  {line}" for line in self.machine)
         yield "SQL"
