@@ -22,66 +22,66 @@ WIDTH = 100
 
 # Comments are shown as they stand; {digits} and {alexnet} are where the examples' files are.
 STEPS = """
-# A project's folder becomes a repository.
+# Create a repository in the project folder.
 dlv init
-# A network, six checkpoints of its training, the log, the settings, the script, test data.
+# Add a network, six checkpoints, the training log, hyperparameters, the script and test data.
 cp {digits}/train.py {digits}/test.npz {digits}/base/* .
 dlv add .
 dlv commit -m 'LeNet on digits' --name lenet
 dlv tag baseline
 
-# Trained on, only the last layer: the other matrices are there already.
+# Fine-tune the last layer only. The other tensors are stored already.
 rm step-*; cp {digits}/head/* .
 dlv add .
 dlv commit -m 'Only the last layer trained on'
 
-# A new model that begins as a copy of the first: five labels instead of ten.
+# Start a new model from a copy: five labels instead of ten.
 dlv copy lenet@1 lenet-five
 rm step-*; cp {digits}/five/* .
 dlv status
 dlv add .
 dlv commit -m 'Digits 0 to 4'
 
-# Another seed and optimizer; the checkpoints are .pt files with the optimizer's state.
+# Another seed and optimizer. The checkpoints are .pt files with optimizer state.
 dlv copy lenet@1 lenet-adam --no-weights
-rm step-* config.toml log.csv; cp {digits}/reseed/* .
+rm config.toml log.csv; cp {digits}/reseed/* .
 dlv add --remove config.toml log.csv
 dlv add .
 dlv commit -m 'Another seed, AdamW'
 
-# What is there, and what came from what?
+# List versions, and their lineage.
 dlv list
 dlv log --graph --all
-# What is in a version?
+# Describe one version.
 dlv desc lenet-five
-# What did the fine-tunes change?
+# See what the fine-tunes changed.
 dlv diff lenet@1 lenet@2
 dlv diff lenet@1 lenet-five --network --tensors --params
 dlv metrics lenet@1 lenet@2
-# What does it cost? And what, once near relatives are stored as differences?
+# See how much space versions take, and store similar tensors as deltas.
 dlv stats
 dlv archive
 
-# How good are they? The network and the weights are there, and so is the test data.
+# Evaluate versions and checkpoints on the test data.
 dlv eval lenet@1/100 lenet@1 lenet@2 lenet-adam test.npz
 dlv eval lenet@2 --confusion --no-save
-dlv list --columns version,accuracy,message
+dlv list --columns version,test/accuracy,message
 
-# A repository for those who only use the model. Most labels hang on the first bytes of the weights
-# alone: --bounds stores what these leave open, and --progressive reads only as much as surely
-# gives the labels of the full evaluation.
+# Publish one checkpoint in its own repository. With --bounds, `eval --progressive` reads only the
+# first byte planes of the weights, as many as prove the labels of the full evaluation.
 mkdir served; cp test.npz network.json {digits}/base/step-600.* served
 dlv init served
 dlv -C served add .
 dlv -C served commit -m 'LeNet on digits' --name lenet --bounds
 dlv -C served eval lenet --progressive
 
-# Back to the first version, beside: byte for byte what was added, the .pt files too.
+# Check out two versions next to the project: every byte is what was added.
 dlv checkout lenet@1 --to first
 dlv checkout lenet-adam --to adam
 (cd {digits}/base && sha256sum step-*) | (cd first && sha256sum -c)
 (cd {digits}/reseed && sha256sum step-*) | (cd adam && sha256sum -c)
-# Two models of another family, small and not trained, to ask for by what they are made of.
+
+# Add two untrained networks of another family.
 cp {alexnet}/origin/* .
 dlv add network.json weights.npz
 dlv commit -m 'AlexNet, small, MAX pooling' --name alexnet-origin --orphan
@@ -89,10 +89,10 @@ cp {alexnet}/avgv1/* .
 dlv add network.json weights.npz
 dlv commit -m 'AVG pooling, and no RELU beside it' --name alexnet-avgv1
 
-# Which models have a convolution with MAX pooling right behind it? Which beat their parents?
+# Find models with a convolution before MAX pooling, and versions better than their parent.
 dlv query 'select m where m["conv[1,3,5]"].next has POOL("MAX")'
 dlv query 'select a, b, b["loss"] where b child_of a and b["loss"] < a["loss"]'
-# The part of a network between two layers; a network with something put in everywhere.
+# Cut a network between two layers. Insert a layer behind each convolution.
 dlv query 'slice s from m where m.name like "alexnet-origin%"
   mutate s.input = m["conv1"] and s.output = m["fc7"]'
 dlv query 'construct d from m where m.name like "alexnet-avgv1%"
@@ -113,6 +113,7 @@ def main(folder: Path) -> int:
         program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m dlv "$@"\n')
         program.chmod(0o755)
         environ = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "DLV_PAGER": "cat"}
+        environ["DLV_CORE_HINTS"] = "false"  # the next step is on the next line
         # A clock that stands still would make all versions equally old.
         moment = environ.get("DLV_NOW")
         # A line that begins with blanks goes on with the one before it.
@@ -129,7 +130,7 @@ def main(folder: Path) -> int:
             if code != 0:
                 print(f"exit {code}")
                 return code
-    show(f"\nThe repository is in {os.path.relpath(folder)}. Try there: dlv show lenet@2", "36")
+    show(f"\nThe repository is in {os.path.relpath(folder)}. Try: dlv show lenet@2", "36")
     return 0
 
 

@@ -364,7 +364,7 @@ class Database:
             raise Damaged(
                 f"the database {self.path} is not as dlv made it",
                 why=f"this in its schema is foreign: {', '.join(foreign[:5])}",
-                hint="dlv fsck --rebuild makes it again from manifests and packs",
+                hint="to recreate it: dlv fsck --rebuild",
             )
 
     def _older(self, schema: int) -> Damaged | StorageError:

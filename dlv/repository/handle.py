@@ -250,7 +250,7 @@ class Repository:
             if not repository.database_file.exists():
                 raise Damaged(
                     f"the database {repository.database_file} is missing",
-                    hint="dlv fsck --rebuild makes it again from manifests and packs",
+                    hint="to recreate it: dlv fsck --rebuild",
                 )
             return repository, False
         repository = cls(path)
@@ -271,7 +271,7 @@ class Repository:
         if filled and not repository.database_file.exists():
             raise Damaged(
                 f"the database {repository.database_file} is missing",
-                hint="dlv fsck --rebuild makes it again from manifests and packs",
+                hint="to recreate it: dlv fsck --rebuild",
             )
         wal = not network_disk(path)
         Database(repository.database_file, wal=wal, create=not filled).close()

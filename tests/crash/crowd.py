@@ -72,7 +72,7 @@ def commit(repository: Repository, who: int, turn: int) -> None:
         try:
             made = committing.commit(repository, request)
         except Conflict as error:  # as the hint says
-            if "rebuilt meanwhile" not in error.message:
+            if "rebuilt by another" not in error.message:
                 raise
         else:
             break

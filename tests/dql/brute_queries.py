@@ -430,4 +430,4 @@ def _quoted(name: str) -> str:
 
 # Lots may fall so that a name means two things, an operation is asked what it never has, or 1 / 0
 # is compared.
-REFUSED = ("nodes are called so, too", "has no attribute", "nothing equals null")
+REFUSED = ("is both a metric and a node", "has no attribute", "nothing equals null")

@@ -115,7 +115,7 @@ def test_kept_files_stay_and_equal_ones_are_one_object(store: FileStore, tmp_pat
 def test_a_file_that_is_not_what_was_added(store: FileStore, tmp_path: Path) -> None:
     one = source(tmp_path, "a.txt", b"old")
     one.source.write_bytes(b"new")
-    with pytest.raises(Conflict, match=r"a\.txt has changed"):
+    with pytest.raises(Conflict, match=r"a\.txt changed after it was staged"):
         store.store([one], [], "m")
     _, [entry] = store.store([Source("a.txt", one.source, "file", None)], [], "m")
     assert store.read(entry) == b"new"

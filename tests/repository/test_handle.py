@@ -90,7 +90,7 @@ def test_git_does_not_see_it(tmp_path: Path) -> None:
 def test_find(tmp_path: Path) -> None:
     with pytest.raises(NotARepository) as found:
         Repository.find(tmp_path)
-    assert (found.value.exit_code, found.value.hint) == (3, "dlv init")
+    assert (found.value.exit_code, found.value.hint) == (3, "to create one: dlv init")
     Repository.init(tmp_path / "p")
     (tmp_path / "p/deep/er").mkdir(parents=True)
     (tmp_path / "link").symlink_to("p/deep")

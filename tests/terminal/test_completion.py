@@ -90,7 +90,11 @@ def insert(database: sqlite3.Connection, table: str, **values: object) -> None:
         ("reference", "gone", []),
         ("reference", "100%", []),
         ("reference", "_enet", []),
-        ("key", "core.", ["core.pager", "core.color", "core.jobs", "core.singlehost", "core.wait"]),
+        (
+            "key",
+            "core.",
+            ["core.pager", "core.color", "core.hints", "core.jobs", "core.singlehost", "core.wait"],
+        ),
         ("nonsense", "", []),
     ],
 )

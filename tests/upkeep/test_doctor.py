@@ -29,7 +29,7 @@ def test_a_healthy_repository_has_no_fault(tmp_path: Path) -> None:
 def test_outside_a_repository_it_says_so_without_calling_it_a_fault(tmp_path: Path) -> None:
     found = by_name(examine(tmp_path, None, {}))
     assert found["repository"].ok is None
-    assert found["repository"].hint == "dlv init"
+    assert found["repository"].hint == "to create one: dlv init"
     assert "catalogue" not in found
 
 
