@@ -321,7 +321,7 @@ def test_users_see_types(tmp_path: Path) -> None:
         "version = repo['a']\n"
         "reveal_type(repo)\n"
         "reveal_type(version)\n"
-        "reveal_type(version.matrix('w'))\n"
+        "reveal_type(version.tensor('w'))\n"
         "reveal_type(version.hyperparameters)\n"
         "reveal_type(repo.commit('m'))\n"
         "with repo.run('a') as run:\n"
