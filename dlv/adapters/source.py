@@ -27,7 +27,7 @@ class Source:
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             status = os.fstat(self._descriptor)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise NotFound(f"no such file: {path}", why=error.strerror) from error
+            raise NotFound(f"no such file: {path}") from error
         except ValueError as error:
             raise UsageError("this is not a file name", why=str(error)) from error
         except OSError as error:

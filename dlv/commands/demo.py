@@ -43,6 +43,6 @@ def run(call: Invocation, directory: str) -> None:
         {"path": str(made.path.resolve()), "versions": table.records(), "try": tries},
         table,
         "",
-        Heading("Try there"),
+        Heading("Try"),
         Verbatim([f"  {line}" for line in (enter, *tries)]),
     )

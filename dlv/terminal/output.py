@@ -21,7 +21,7 @@ BEFORE = 24  # columns that stay in front of the fault, to see where it is
 def error_lines(error: DlvError) -> list[str]:
     """What, why and the next command, in at most six lines."""
     hint = hint_text(error.hint or "", error.did_you_mean)
-    parts = [("error: ", error.message), ("why:   ", error.why or ""), ("hint:  ", hint)]
+    parts = [("error: ", error.message), ("note:  ", error.why or ""), ("hint:  ", hint)]
     parts = [(label, text.strip()) for label, text in parts if text.strip()]
     most = MAX_ERROR_LINES // len(parts) if parts else 0
     lines = []
@@ -401,7 +401,7 @@ class Output:
         if error.spots:
             self._spots(error)
             return
-        styles = {"error:": "bold red", "why:": "bold", "hint:": "cyan"}
+        styles = {"error:": "bold red", "note:": "bold", "hint:": "cyan"}
         for line in error_lines(error):
             label, space, rest = line.partition(" ")
             if label in styles:

@@ -19,20 +19,12 @@ if TYPE_CHECKING:
 def archived(outcome: Archived) -> tuple[dict[str, Any], list[Block]]:
     """A table of versions and the figures of the whole repository."""
     table = Table(
-        [
-            Column("version", fixed=True),
-            "id",
-            "raw",
-            "before",
-            "after",
-            Column("part", key="ratio"),
-            "depth",
-        ],
+        [Column("version", fixed=True), "id", "raw", "before", "after", "ratio", "depth"],
         [
             [
                 *(Text(row.version, "bold"), Id(row.id), Bytes(row.raw)),
                 *(Bytes(round(row.before)), Bytes(round(row.after))),
-                Number(round(row.after / row.raw, 4), 3) if row.raw else None,
+                Number(round(row.raw / row.after, 3), 3, "x") if row.after else None,
                 row.depth,
             ]
             for row in outcome.rows

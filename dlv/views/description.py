@@ -355,7 +355,7 @@ def _storage(description: Description) -> Iterator[Block]:
         {
             "tensors": Bytes(storage.raw),
             "stored": Bytes(storage.stored),
-            "ratio": None if storage.ratio is None else Number(storage.ratio, 3),
+            "ratio": None if storage.ratio is None else Number(storage.ratio, 3, "x"),
             # These are other versions', so they are no part of the ratio.
             **({"bases besides": Bytes(storage.bases)} if storage.bases else {}),
             "different tensors": Count(storage.matrices),

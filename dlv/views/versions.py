@@ -258,11 +258,11 @@ def committed(
     else:
         noun = "tensor" if committed.matrices == 1 else "tensors"
         held = (
-            f"{committed.matrices} {noun} ({committed.new} new)"
+            f"{committed.matrices} {noun}, {committed.new} new"
             if committed.matrices
             else "no weights"
         )
-        sizes = f"{human_bytes(committed.raw)} -> {human_bytes(committed.stored)}"
+        sizes = f"{human_bytes(committed.raw)} stored as {human_bytes(committed.stored)}"
         line = Line(label, Id(committed.id), held, sizes if committed.raw else "weights as before")
         if not committed.matrices:
             line = Line(label, Id(committed.id), held)

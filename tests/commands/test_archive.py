@@ -21,9 +21,9 @@ VARIES = {
     r'("(?:before|after|written|freed|seconds|fastest|budget)": )[0-9.]+': r"\1<n>",
     r'("(?:ratio|bytes|stored)": )[0-9.]+': r"\1<n>",
     r"(?<=\t)[0-9]{4,}(?=\t)": "<size>",
-    r"(?<=\t)0\.[0-9]+(?=\t)": "<part>",
+    r"(?<=\t)[0-9]+\.[0-9]+(?=\t)": "<ratio>",
     r"(packs (?:before|after|planned)\t)[0-9]+": r"\1<size>",
-    r"  +0\.[0-9]+  +": "  <part>  ",
+    r"  +[0-9.]+x  +": "  <ratio>  ",
     r"(?<=\S)  +(?=\S)": "  ",
 }
 

@@ -81,7 +81,7 @@ def test_each_kind_of_error(dlv: Dlv, body: Body, kind: type[DlvError], json: bo
     assert result.stdout == ""
     if not json:
         assert result.stderr == (
-            "error: what\nwhy:   because\nhint:  did you mean `this`? dlv next\n"
+            "error: what\nnote:  because\nhint:  did you mean `this`? dlv next\n"
         )
 
 

@@ -322,7 +322,7 @@ class TestRefused:
     def test_which_of_several(self, dlv: Dlv, data: Path) -> None:
         np.savez(data, x=np.zeros((24, 9, 9)), y=np.zeros(24, int))
         result = dlv("eval", "lenet@1", "lenet-wide", "test.npz")
-        assert "why:   lenet@1: they are 9×9" in result.stderr
+        assert "note:  lenet@1: they are 9×9" in result.stderr
 
     def test_without_network(self, dlv: Dlv, snapshot: Dlv, workspace: Path) -> None:
         dlv("init")

@@ -152,7 +152,7 @@ def test_a_port_that_is_taken(dlv: Dlv, filled: Path) -> None:
     assert (result.code, result.stdout) == (5, "")
     assert result.stderr == (
         f"error: port {port} is taken\n"
-        f"why:   another program listens on 127.0.0.1:{port}\n"
+        f"note:  another program listens on 127.0.0.1:{port}\n"
         "hint:  --port 0 takes a free one\n"
     )
 

@@ -129,7 +129,7 @@ def test_the_last_word(
 def test_a_file_that_is_missing(repo: Repo) -> None:
     here = repo.repository.root
     (here / "test.csv").touch()
-    with pytest.raises(NotFound, match=r"no file tset\.csv") as error:
+    with pytest.raises(NotFound, match=r"no such file: tset\.csv") as error:
         split_words(repo.repository, ["net", "tset.csv"], here)
     assert error.value.did_you_mean == ["test.csv"]
     with pytest.raises(NotFound, match=r"no file `c\.npz`") as error:

@@ -256,7 +256,7 @@ class TestErrors:
         )
         assert error_lines(error) == [
             "error: no version matches `lnet@3`",
-            "why:   no model `lnet` here (3 names)",
+            "note:  no model `lnet` here (3 names)",
             "hint:  did you mean `lenet@3`? All names: dlv list --names",
         ]
 
@@ -276,7 +276,7 @@ class TestErrors:
 
     def test_long_parts_are_cut_visibly(self) -> None:
         lines = error_lines(Conflict("a\nb\nc", why="d", hint="e"))
-        assert lines == ["error: a", "       b ...", "why:   d", "hint:  e"]
+        assert lines == ["error: a", "       b ...", "note:  d", "hint:  e"]
 
     def test_json(self) -> None:
         output, out, err = make(json=True)

@@ -75,7 +75,7 @@ class Ended:
         if not places:
             return lines[-1] if lines else f"it {self.how}"
         error, *rest = lines[places[-1] :]
-        why = [line.removeprefix("why:").strip() for line in rest if line.startswith("why:")]
+        why = [line.removeprefix("note:").strip() for line in rest if line.startswith("note:")]
         return ": ".join([error.removeprefix("error: "), *why])
 
 

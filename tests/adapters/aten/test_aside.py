@@ -178,7 +178,7 @@ def test_a_file_that_is_not_there_starts_no_process(
     code: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere")
-    with pytest.raises(NotFound, match="no file"):
+    with pytest.raises(NotFound, match="no such file"):
         run(code.with_name("other.py"), "model")
     with pytest.raises(UsageError, match=r"not FILE\.py:FACTORY"):
         factory.network_of(str(code), [], code)

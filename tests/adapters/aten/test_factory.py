@@ -121,7 +121,7 @@ class TestNetworks:
 
 
 WRONG = [
-    ("none.py:make", (1, 3), NotFound, "no file"),
+    ("none.py:make", (1, 3), NotFound, "no such file"),
     ("model.py:maek", (1, 3), NotFound, "has no maek"),
     ("model.py:", (1, 3), UsageError, "not FILE.py:FACTORY"),
     (":make", (1, 3), UsageError, "not FILE.py:FACTORY"),

@@ -125,7 +125,7 @@ def test_all_are_killed_at_once() -> None:
         (-11, "", "was killed by SIGSEGV", "it was killed by SIGSEGV"),
         (-63, "", "was killed by signal 63", "it was killed by signal 63"),
         (1, "Traceback\nImportError: no x\n", "ended with exit code 1", "ImportError: no x"),
-        (4, "error: no such\nwhy:   a\n", "ended with exit code 4", "no such: a"),
+        (4, "error: no such\nnote:  a\n", "ended with exit code 4", "no such: a"),
         (8, "error: full\n", "ended with exit code 8", "full"),
     ],
 )
