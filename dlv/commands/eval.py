@@ -85,7 +85,7 @@ class _AfterEquals(Option):
     help="Stop after N bytes; the rest stays undecided.",
 )
 @option("--top-k", type=click.IntRange(1), metavar="K", help="Report top-K accuracy, too.")
-@option("--confusion", is_flag=True, help="Show the confusion tensor.")
+@option("--confusion", is_flag=True, help="Show the confusion matrix.")
 @option(
     "--activations",
     multiple=True,
