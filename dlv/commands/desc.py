@@ -26,7 +26,7 @@ from dlv.errors import UsageError
     exits={4: "no such version, checkpoint or tensor"},
 )
 @argument("ref", required=False, default="HEAD", complete="reference")
-@option("--network", "drawn", is_flag=True, help="Draw the network.")
+@option("--network", "drawn", is_flag=True, help="Show only a drawing of the network.")
 @option("--layers", is_flag=True, help="Show only layers: inputs, tensors, FLOPs.")
 @option("--tensors", is_flag=True, help="Show only tensors and how they are stored.")
 @option(
@@ -90,7 +90,7 @@ def run(
         return
     import dlv.views.description as view
 
-    brief = layers or tensors or stats or matrix is not None
+    brief = drawn or layers or tensors or stats or matrix is not None
     with call.progress("Reading") as bar:
         import dlv.versions.describe as describe
 
@@ -109,6 +109,10 @@ def run(
     ids = [found.version.id]
     if matrix is not None:
         call.output.emit("desc", document, *view.matrix_blocks(found, call.output), ids=ids)
+    elif drawn:
+        call.output.emit(
+            "desc", document, *view.network_blocks(found, call.output, drawn=True), ids=ids
+        )
     elif layers:
         call.output.emit("desc", document, *view.layers(found, call.output), ids=ids)
     elif tensors:
@@ -120,7 +124,7 @@ def run(
         read = values.reading_lines(list(found.readings.values()))
         call.output.emit("desc", document, view.statistics_table(found), *read, ids=ids)
     else:
-        blocks = view.whole(found, call.output, drawn=drawn, everything=everything)
+        blocks = view.whole(found, call.output, everything=everything)
         call.output.emit("desc", document, *blocks, ids=ids)
 
 

@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 MOST_ROWS, SHOWN_ROWS = 12, 10  # of a section on a terminal
 
 
-def whole(
-    description: Description, output: Output, *, drawn: bool = False, everything: bool = False
-) -> Iterator[Block]:
+def whole(description: Description, output: Output, *, everything: bool = False) -> Iterator[Block]:
     """Yield section by section, long ones folded on a terminal.
 
     `everything` includes the tensors of the optimizer.
@@ -45,7 +43,7 @@ def whole(
     ref = description.label
     yield header(description, output)
     yield from _message_rest(description, output)
-    network = [*_network(description, output, drawn=drawn)]
+    network = [*network_blocks(description, output, drawn=False)]
     yield from _section("network", _folded(network, f"dlv desc {ref} --layers", output))
     rows: list[list[Cell]]
     rows = [[key, setting(value)] for key, value in description.manifest.hyperparameters.items()]
@@ -133,7 +131,8 @@ def _message_rest(description: Description, output: Output) -> Iterator[Block]:
         yield from ("", rest.strip("\n"))
 
 
-def _network(description: Description, output: Output, *, drawn: bool) -> Iterator[Block]:
+def network_blocks(description: Description, output: Output, *, drawn: bool) -> Iterator[Block]:
+    """The layers, `drawn` as a graph or as a table, and their sums."""
     network, sums = description.network, description.summary
     held = sum(_in_memory(description).values())
     if network is None:
