@@ -309,7 +309,7 @@ class Repo:
             series=series,
             staged=[*waiting, *spooled],
             allow_empty=allow_empty,
-            usual_scheme=str(config.get("commit.scheme")),
+            usual_scheme=str(config.get("commit.quantize")),
             recheck=str(config.get("commit.recheck")),
             jobs=int(config.get("core.jobs")) or os.cpu_count() or 1,
         )

@@ -153,9 +153,9 @@ KEYS: dict[str, Key] = {
     "core.jobs": Key("threads to use; 0 = one per processor", 0),
     "core.hints": Key("suggest a next command on a terminal", True),
     "core.singlehost": Key("allow a repository on a network disk that one host uses", False),
-    WAIT: Key("seconds to wait for others at work on the repository", 30.0),
+    WAIT: Key("seconds to wait for other dlv processes", 30.0),
     "commit.recheck": Key("how to verify reused objects", "hash", ("hash", "stat")),
-    "commit.scheme": Key(
+    "commit.quantize": Key(
         "quantization of weights, such as fp16 or uniform:8; empty = exact",
         "",
         pattern=_SCHEME,

@@ -42,7 +42,7 @@ SAMPLES: dict[str, tuple[str, str, str, str]] = {
     "commit.optimizer": ("drop", "keep", "drop", "keep"),
     "commit.archive": ("true", "false", "true", "false"),
     "commit.bounds": ("true", "false", "true", "false"),
-    "commit.scheme": ("fp16", "bf16", "uniform:8", "lloyd:4"),
+    "commit.quantize": ("fp16", "bf16", "uniform:8", "lloyd:4"),
     "archive.algorithm": ("mt", "pt", "last", "spt"),
     "archive.hot": ("0.5", "inf", "2", "0"),
     "archive.normal": ("0.5", "3", "inf", "2.25"),
@@ -345,11 +345,11 @@ def test_nonsense_is_refused_when_it_is_set_or_does_no_harm(
         parse(key, text)
         world.load().set("user", key, text)
     value = world.load().get(key)
-    if text in ("3", "14 days", "maybe") and key in ("gc.grace", "commit.scheme"):
+    if text in ("3", "14 days", "maybe") and key in ("gc.grace", "commit.quantize"):
         assert value == KEYS[key].default
     if key == "gc.grace":
         duration(value)
-    elif key == "commit.scheme":
+    elif key == "commit.quantize":
         assert not value.strip() or schemes.parse(value)
     elif key.startswith("user."):
         world.load().author({})
@@ -377,6 +377,6 @@ def test_schemes_are_those_of_the_parser() -> None:
                 schemes.parse(text)
             except UsageError:
                 with pytest.raises(UsageError):
-                    parse("commit.scheme", text)
+                    parse("commit.quantize", text)
             else:
-                assert parse("commit.scheme", text) == text
+                assert parse("commit.quantize", text) == text

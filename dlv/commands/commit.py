@@ -130,7 +130,7 @@ def run(
                 events=events,
                 logs=[(Path(call.directory, file), columns) for file in given.pop("logs")],
                 metrics=[Path(call.directory, file) for file in given.pop("metrics")],
-                usual_scheme=call.config.get("commit.scheme"),
+                usual_scheme=call.config.get("commit.quantize"),
                 recheck=call.config.get("commit.recheck"),
                 jobs=call.jobs,
                 progress=bar.advance,

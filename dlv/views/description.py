@@ -356,7 +356,7 @@ def _storage(description: Description) -> Iterator[Block]:
             "stored": Bytes(storage.stored),
             "ratio": None if storage.ratio is None else Number(storage.ratio, 3, "x"),
             # These are other versions', so they are no part of the ratio.
-            **({"bases besides": Bytes(storage.bases)} if storage.bases else {}),
+            **({"delta bases": Bytes(storage.bases)} if storage.bases else {}),
             "different tensors": Count(storage.matrices),
         }
     )

@@ -429,7 +429,7 @@ def trials_messages(trials: Trials) -> Iterator[str]:
         return
     failed = trials.counts.get("failed", 0)
     if failed:
-        yield f"{plural(failed, 'trial')} failed: dlv trials {trials.run[:7]} shows why"
+        yield f"{plural(failed, 'trial')} failed; for the reasons: dlv trials {trials.run[:7]}"
     if trials.state == "stopped" or trials.why:
         yield trials.why or "stopped"
     if trials.into is not None:
@@ -439,7 +439,7 @@ def trials_messages(trials: Trials) -> Iterator[str]:
             yield f"{plural(len(made), 'version')} of {trials.into} committed"
         elif there:
             of = f"{plural(there, 'version')} of {trials.into}"
-            yield f"nothing new: {of} {'stands' if there == 1 else 'stand'} for what was kept"
+            yield f"nothing new: {of} already {'has' if there == 1 else 'have'} the result"
         else:
             yield f"nothing was kept, and no version of {trials.into} committed"
-    yield f"dlv trials {trials.run[:7]} shows all of it"
+    yield f"to show details: dlv trials {trials.run[:7]}"

@@ -110,7 +110,7 @@ class TestCommit:
         snapshot(dlv("checkout", "HEAD", **how(mode)), "checkout")
 
     def test_from_the_configuration(self, dlv: Dlv) -> None:
-        dlv("config", "commit.scheme", "fp16")
+        dlv("config", "commit.quantize", "fp16")
         made = dlv("commit", "-m", "A", "--name", "m", json=True).document
         assert (made["quantized"], made["rounded"]) == ("fp16", 2)
 

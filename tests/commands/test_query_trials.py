@@ -105,7 +105,7 @@ def test_some_fail(dlv: Dlv, tried: Path) -> None:
     words = f'{TEXT} and config.fault in ["none", "raise"]'
     result = dlv("query", words)
     assert result.code == 0
-    assert re.search(r"4 trials failed: dlv trials [0-9a-f]{7} shows why", result.stderr)
+    assert re.search(r"4 trials failed; for the reasons: dlv trials [0-9a-f]{7}", result.stderr)
     assert result.stdout.count("failed") == 4
 
 
