@@ -24,7 +24,7 @@ class Spot(NamedTuple):
 # Commands that hints name, and what does the same in Python.
 _IN_PYTHON = (
     (r"dlv init\b", "dlv.open(PATH, create=True)"),
-    (r"dlv list --names", "repo.names()"),
+    (r"dlv list --names", "repo.names"),
     (r"dlv list (\S+)", r'[version for version in repo if version.name == "\1"]'),
     (r"dlv show (\S+)", r'repo["\1"].steps'),
     (r"dlv desc (\S+)", r'repo["\1"].tensors'),

@@ -234,7 +234,7 @@ def test_objects_say_what_they_are(repo: Repo, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "call"),
     [
-        ('repo["nett"]', "repo.names()"),
+        ('repo["nett"]', "repo.names"),
         ('repo["net@2"]', '[version for version in repo if version.name == "net"]'),
         ('repo["net"].at(3)', 'repo["net@1"].steps'),
         ('repo["net@best:foo"]', 'repo["net"].metrics'),
