@@ -250,13 +250,17 @@ class Output:
             self.page("".join(f"{line}\n" for line in lines))
 
     def _as_format(self, name: str, body: Sequence[Block]) -> Iterator[str]:
-        """Print tables alone, in a format that other programs read."""
+        """Print tables alone, in a format that other programs read.
+
+        Sums below a table are not part of it: csv and jsonl leave them out.
+        """
         if any(isinstance(block, Verbatim) for block in body):
             for block in body:
                 yield from block.lines if isinstance(block, Verbatim) else ()
             return
         tables = [_as_table(block) for block in body]
-        found = [table for table in tables if table is not None]
+        whole = [block for block in body if isinstance(block, Table)]
+        found = whole or [table for table in tables if table is not None]
         if self.format == "md":
             for block, table in zip(body, tables, strict=True):
                 if isinstance(block, Heading):

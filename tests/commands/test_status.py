@@ -88,3 +88,28 @@ def test_on_a_real_terminal(dlv_pty: Dlv, filled: Path) -> None:
     result = dlv_pty("status")
     assert result.code == 0
     assert "dlv checkout HEAD PATH" in result.stdout
+
+
+def test_what_cannot_be_read_does_not_end_it(dlv: Dlv, filled: Path) -> None:
+    """A link to itself is unreadable for root, too."""
+    (filled / "train.py").unlink()
+    (filled / "train.py").symlink_to("train.py")
+    (filled / "new-500.safetensors").write_bytes((filled / "ckpt-200.safetensors").read_bytes())
+    result = dlv("status", "--short")
+    assert result.code == 0, result.stderr
+    assert "train.py" in result.stdout
+    assert "new-500.safetensors" in result.stdout
+
+
+def test_another_repository_below_is_left_alone(dlv: Dlv, filled: Path) -> None:
+    inner = filled / "inner"
+    dlv("init", "inner")
+    (inner / "w.safetensors").write_bytes((filled / "ckpt-200.safetensors").read_bytes())
+    assert "inner" not in dlv("status").stdout
+    assert "inner" not in dlv("add", ".", "--dry-run").stdout
+    assert "w.safetensors" in dlv("-C", "inner", "status").stdout
+
+
+def test_short_has_a_line_for_each_file(dlv: Dlv, snapshot: Dlv, filled: Path) -> None:
+    _change(dlv, filled)
+    snapshot(dlv("status", "--short", tty=True))
