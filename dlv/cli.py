@@ -111,6 +111,22 @@ HABITS = {
     "runs": "trials",
     "settings": "config",
 }
+OPTION_HABITS = {
+    ("dlv commit", "--amend"): (
+        "versions cannot be amended",
+        "undo the commit and repeat it: dlv undo",
+    ),
+    ("dlv reset", "--hard"): (
+        "dlv reset only unstages files",
+        "to discard changes: dlv checkout -f HEAD",
+    ),
+    ("dlv reset", "--soft"): ("dlv reset only unstages files", "to undo a commit: dlv undo"),
+    ("dlv checkout", "-b"): (
+        "dlv has no branches",
+        "to start another model from a version: dlv copy REF NAME",
+    ),
+    ("dlv log", "-p"): ("dlv log shows no changes", "dlv diff HEAD~1 HEAD"),
+}
 NOT_YET = ("clone", "fetch", "pull", "push", "remote", "publish", "merge", "rebase", "serve", "ui")
 
 
@@ -320,10 +336,9 @@ def _usage(argv: Sequence[str], error: click.ClickException) -> UsageError:
     path = ctx.command_path if ctx else f"dlv {name}".rstrip() if name in COMMANDS else "dlv"
     help_line = f"{path} --help"
     if isinstance(error, click.NoSuchOption):
-        if path == "dlv commit" and error.option_name == "--amend":
-            return UsageError(
-                "versions cannot be amended", hint="undo the commit and repeat it: dlv undo"
-            )
+        if (path, error.option_name) in OPTION_HABITS:
+            message, hint = OPTION_HABITS[path, error.option_name]
+            return UsageError(message, hint=hint)
         known = (
             [o for p in ctx.command.get_params(ctx) if not _hidden(p) for o in p.opts]
             if ctx

@@ -35,7 +35,7 @@ __all__ = ["CheckedOut", "Request", "checkout"]
 
 def checkout(repository: Repository, request: Request) -> CheckedOut:
     """Write a version's files; HEAD follows when all of it is in the working folder."""
-    found = revisions.resolve(repository.database, request.reference)
+    found = _version(repository, request)
     manifest = repository.manifest(found.version.id)
     only = None if found.snapshot is None else found.snapshot.index
     folder = repository.root if request.to is None else Path(request.here, request.to)
@@ -82,6 +82,21 @@ def checkout(repository: Repository, request: Request) -> CheckedOut:
     )
     result.reading = None if rough is None else rough.reading
     return result
+
+
+def _version(repository: Repository, request: Request) -> revisions.Reference:
+    try:
+        return revisions.resolve(repository.database, request.reference)
+    except (NotFound, UsageError):
+        # `git checkout FILE` takes the file from the index; here a version comes first.
+        name = request.reference
+        if not request.paths and Path(request.here, name).exists():
+            raise NotFound(
+                f"no version matches `{name}`",
+                why="it is a file, not a version",
+                hint=f"dlv checkout HEAD {name}",
+            ) from None
+        raise
 
 
 def _check_approximate(request: Request, here: bool) -> None:

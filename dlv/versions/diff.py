@@ -297,7 +297,7 @@ def _against(
                 hidden += old is None or new is None or old.hash != new.hash
     return Against(
         side,
-        Relation("working", f"uncommitted changes since {base.label}")
+        Relation("working", f"the working directory against {base.label}")
         if side.label == WORKING
         else history.relation(repository.database, base.version, side.version),
         wanted.narrow(structure) if structure and "structure" in sections else None,

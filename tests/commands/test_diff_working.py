@@ -51,7 +51,7 @@ def test_files_and_hyperparameters(dlv: Dlv, trained: Path) -> None:
     assert found.code == 1
     names = differing(found.document)
     assert names == {"files": ["config.json", "train.py"], "params": ["lr"], "tensors": []}
-    assert "uncommitted changes since net@1" in dlv("diff").stdout
+    assert "the working directory against net@1" in dlv("diff").stdout
 
 
 def test_changed_weights(dlv: Dlv, trained: Path) -> None:

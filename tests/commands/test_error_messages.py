@@ -63,6 +63,11 @@ copy lenet@1/100 other
 copy lenet@1 deep --set conv9.out=3
 copy lenet@1 deep --insert conv1=RELUU()
 checkout nope
+checkout config.json
+checkout ./train.py
+checkout -b topic
+reset --hard
+log -p
 checkout lenet@1 --planes 2
 checkout lenet@1 trian.py
 export lenet@1 w.mat
