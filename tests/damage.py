@@ -131,10 +131,10 @@ def replaced(path: Path, data: bytes) -> None:
 
 
 # What lies in the largest one.
-LOST = ("pack", "matrix", "network", "skeleton", "series", "bounds")
+LOST = ("pack", "tensor", "network", "skeleton", "series", "bounds")
 
 
-@damage("a flipped bit in a chunk", "pack", "matrix")
+@damage("a flipped bit in a chunk", "pack", "tensor")
 def _(place: Place) -> Collection[str]:
     (row, *_) = place.sql(
         "SELECT pack.hash, chunk.offset, matrix.hash FROM chunk JOIN pack ON pack.id = pack_id"
@@ -201,7 +201,7 @@ def _(place: Place) -> Collection[str]:
     return place.holders(row[1], row[2])
 
 
-@damage("a circle of differences in a pack too", "matrix")
+@damage("a circle of differences in a pack too", "tensor")
 def _(place: Place) -> Collection[str]:
     """Every checksum is right, and the catalogue says the same: what a faulty archive would do."""
     (row, *_) = place.sql(

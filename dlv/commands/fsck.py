@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,7 @@ def run(
     if report.rebuilt is not None:
         lines.insert(0, Line(f"rebuilt the database: {_count('versions', report.rebuilt)}"))
     if repaired is not None:
-        lines[:0] = [Line("repaired", Id(name), where) for name, where in repaired.mended]
+        lines[:0] = _repaired(repaired.mended, every=call.output.verbose)
         lines += [
             Line("unrecoverable", label, Items(found)) for label, found in repaired.layers.items()
         ]
@@ -128,6 +129,14 @@ def run(
     return 6
 
 
+def _repaired(found: list[tuple[str, str]], *, every: bool) -> list[Line]:
+    """A line for each object, or for each source if there are many objects."""
+    if every or len(found) <= MOST_ROWS:
+        return [Line("repaired", _object(name), f"({where})") for name, where in found]
+    counted = Counter(where for _, where in found)
+    return [Line("repaired", _count("objects", many), f"({how})") for how, many in counted.items()]
+
+
 def _tables(report: check.Report, *, every: bool) -> Iterator[Table]:
     """A row for each error, or for each version if there are many errors."""
     if not report.faults:
@@ -163,6 +172,6 @@ def _object(name: str) -> Cell:
 
 
 def _count(kind: str, many: int) -> str:
-    odd = {"matrices": "tensor", "bounds": "bounds", "files.git": "files.git"}
+    odd = {"bounds": "bounds", "files.git": "files.git"}
     one = odd.get(kind, kind.removesuffix("s"))
-    return f"{many} {one if many == 1 else kind.replace('matrices', 'tensors')}"
+    return f"{many} {one if many == 1 else kind}"

@@ -309,11 +309,11 @@ class _Objects:
         for _, manifest in self.held:
             wanted |= {name for kind, name in self._wanted(manifest) if kind == "matrix"}
         for matrix in sorted(wanted):
-            self.report.count("matrices")
+            self.report.count("tensors")
             try:
                 self.store.matrix(matrix)
             except DlvError as error:
-                self.report.add("matrix", matrix, error, self._versions_of(matrix), [matrix])
+                self.report.add("tensor", matrix, error, self._versions_of(matrix), [matrix])
 
     def _files(self) -> None:
         store = git_files.FileStore(self.repository.files_git)

@@ -342,7 +342,7 @@ def store_anew(
     back: list[tuple[str, str]] = []
     with ExitStack() as held:
         store = held.enter_context(closing(MatrixStore.of(repository)))
-        stores = [("its own chunks", store), *_others(repository, wanted, held)]
+        stores = [("intact parts of its pack", store), *_others(repository, wanted, held)]
         if other is not None:
             theirs = held.enter_context(closing(MatrixStore.of(other)))
             stores.append((str(other.root), theirs))

@@ -89,7 +89,7 @@ def test_a_chunk(lived: Repository) -> None:
                 assert set(found["pack"].matrices) == lost
                 reached = {label for matrix in lost for label in holders(lived, matrix)}
                 assert set(found["pack"].versions) == reached
-                assert {f.object for f in report.faults if f.kind == "matrix"} == {
+                assert {f.object for f in report.faults if f.kind == "tensor"} == {
                     matrix for matrix in lost if holders(lived, matrix)
                 }
                 flip(path, chunk.offset)
