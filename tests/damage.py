@@ -279,7 +279,7 @@ def _(place: Place) -> Collection[str]:
 
 
 def _row(name: str, *statements: str) -> None:
-    @damage(name, "catalogue")
+    @damage(name, "database")
     def _(place: Place) -> Collection[str]:
         place.sql(*statements)
         return ()
@@ -318,7 +318,7 @@ _catalogue(
 )
 
 
-@damage("a catalogue with pages of zeros", "catalogue")
+@damage("a catalogue with pages of zeros", "database")
 def _(place: Place) -> Collection[str]:
     path = place.dlv / "dlv.db"
     data = bytearray(path.read_bytes())

@@ -189,7 +189,7 @@ def test_every_verb(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def _newer(released: Released, what: str) -> None:
-    if what == "catalogue":
+    if what == "database":
         with api.open(released.root) as repo:
             repo.repository.database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     else:
@@ -197,7 +197,7 @@ def _newer(released: Released, what: str) -> None:
         (released.root / ".dlv" / "format.json").write_text(json.dumps(told))
 
 
-@pytest.mark.parametrize("what", ["catalogue", "repository"])
+@pytest.mark.parametrize("what", ["database", "repository"])
 def test_a_newer_one_is_refused(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -132,10 +132,10 @@ def _catalogue(
     """SQLite's own checks, then row by row against a catalogue made afresh from the files."""
     compared = comparing.compare(repository, fresh, standing)
     for name, why, labels in compared.faults:
-        report.add("catalogue", name, why, labels)
+        report.add("database", name, why, labels)
     sound = not compared.faults
     if log is not None and log.lost:
-        report.add("catalogue", log.path.name, log.why)
+        report.add("database", log.path.name, log.why)
     elif log is not None and log.behind:
         compared.filled.dangling.append(("log", f"{log.path.name}, frame {log.broken}"))
     _filled(repository.database if sound else fresh, report, compared.filled)
@@ -253,7 +253,7 @@ class _Objects:
         if not quick and hash_file(path, self.progress) != name:
             raise Damaged("content does not match its hash")
         for where in wrong:
-            self.report.add("catalogue", where, "not in the pack")
+            self.report.add("database", where, "not in the pack")
         return not wrong
 
     def _lost(self, path: Path, rows: list[tuple[Any, ...]]) -> dict[str, str]:

@@ -162,9 +162,9 @@ def _catalogue(repository: Repository) -> Iterator[Check]:
     try:
         newest = facts.newest_moment(repository.database) or ""
     except DlvError as error:
-        yield Check("catalogue", False, error.message, error.hint)
+        yield Check("database", False, error.message, error.hint)
         return
-    yield Check("catalogue", True, f"schema {SCHEMA_VERSION}")
+    yield Check("database", True, f"schema {SCHEMA_VERSION}")
     now = timestamp()
     late = newest > now
     yield Check(

@@ -185,7 +185,7 @@ def repair(
         _whole(repository, copies, first)
         _ledger(copies, first)
     mended = log + list(copies.found)
-    if first is None or any(f.kind == "catalogue" for f in first.faults) or mended:
+    if first is None or any(f.kind == "database" for f in first.faults) or mended:
         rebuild.rebuild(repository)
     outcome = Repaired(check.check(repository), len(first.faults) if first else 1, mended)
     with superseded.removing(repository):

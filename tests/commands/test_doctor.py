@@ -33,4 +33,4 @@ def test_json(dlv: Dlv, workspace: Path) -> None:
     Repository.init(workspace)[0].close()
     result = dlv("doctor", json=True)
     assert result.code == 0
-    assert {check["name"] for check in result.document["checks"]} >= {"git", "clock", "catalogue"}
+    assert {check["name"] for check in result.document["checks"]} >= {"git", "clock", "database"}

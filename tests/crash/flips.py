@@ -30,7 +30,7 @@ from dlv.repository.handle import Repository
 DATABASES = {
     "log": "dlv.db-wal",
     "shared memory": "dlv.db-shm",
-    "catalogue": "dlv.db",
+    "database": "dlv.db",
     "curves": "live.db",
     "trials": "trials.db",
 }

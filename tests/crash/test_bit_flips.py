@@ -25,7 +25,7 @@ KINDS = {
     "fact": "facts/*/*.json",
     "file": "files.git/objects/??/*",
     "reference": "files.git/refs/versions/*",
-    "catalogue": "dlv.db",
+    "database": "dlv.db",
 }
 NEWER = 3  # a flip in a number of a format looks like a format of the future
 
@@ -80,7 +80,7 @@ def one(
     try:
         before = path.read_bytes()
         code, document, said = fsck(folder)
-        if kind == "catalogue" and code == 0 and path.read_bytes() == before:
+        if kind == "database" and code == 0 and path.read_bytes() == before:
             return _harmless(path, data)
         if kind == "file" and code == 0 and zlib.decompress(before) == zlib.decompress(data):
             return None  # bits that only fill up the last byte of a deflate stream
@@ -92,9 +92,9 @@ def one(
         return f"exit {code}: {said}"
     if "error" in document:  # it could not even begin
         words = json.dumps(document)
-        return None if path.name in words and kind == "catalogue" else words
+        return None if path.name in words and kind == "database" else words
     faults = document["errors"]
-    if kind == "catalogue":
+    if kind == "database":
         return None if faults else "no fault is listed"
     name = path.parent.name + path.name if kind == "file" else path.stem
     short = name[:12]
@@ -172,4 +172,4 @@ def test_a_lost_check_would_be_seen(
     """The test itself: without the comparison of hashes or rows it fails."""
     monkeypatch.setattr(dump, "differences", lambda *_: [])
     monkeypatch.setattr(dump, "integrity", lambda _: [])
-    assert flips(lived_once, tmp_path, "catalogue", 60, fsck)
+    assert flips(lived_once, tmp_path, "database", 60, fsck)

@@ -22,12 +22,12 @@ def flips(lived_once: Path, fast: Path, commit_model: Callable[..., str]) -> Fli
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_some(flips: Flips, kind: str) -> None:
-    wrong = list(flips.run(kind, {"log": 4, "catalogue": 4}.get(kind, 1)))
+    wrong = list(flips.run(kind, {"log": 4, "database": 4}.get(kind, 1)))
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_many(flips: Flips, kind: str) -> None:
-    wrong = list(flips.run(kind, {"log": 1500, "catalogue": 1500}.get(kind, 250), seed=1))
+    wrong = list(flips.run(kind, {"log": 1500, "database": 1500}.get(kind, 250), seed=1))
     assert not wrong, "\n".join(wrong)

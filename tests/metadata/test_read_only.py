@@ -41,7 +41,7 @@ def _trials(path: Path) -> int:
 
 
 KINDS: dict[str, tuple[str, Open, str]] = {
-    "catalogue": ("dlv.db", _catalogue, "INSERT INTO state(key, value) VALUES ('k{}', 'v')"),
+    "database": ("dlv.db", _catalogue, "INSERT INTO state(key, value) VALUES ('k{}', 'v')"),
     "curves": ("live.db", _curves, "INSERT INTO experiment(name) VALUES ('e{}')"),
     "trials": (
         "trials.db",

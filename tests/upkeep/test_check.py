@@ -242,7 +242,7 @@ def test_a_row(lived: Repository, sql: str, named: str) -> None:
     lived.database.execute(sql)
     report = check.check(lived)
     assert report.damaged
-    assert {fault.kind for fault in report.faults} == {"catalogue"}
+    assert {fault.kind for fault in report.faults} == {"database"}
     assert named in " ".join(fault.object for fault in report.faults)
     assert check.rebuild(lived).faults == []
 

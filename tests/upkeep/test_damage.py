@@ -88,7 +88,7 @@ def test_it_is_named(name: str, place: Path, capsys: pytest.CaptureFixture[str])
     [
         pytest.param(name, marks=[] if name in SOME else pytest.mark.slow, id=name)
         for name, damage in DAMAGES.items()
-        if damage.kinds or "catalogue" in name
+        if damage.kinds or "database" in name
     ],
 )
 def test_it_is_mended(

@@ -30,14 +30,14 @@ def test_outside_a_repository_it_says_so_without_calling_it_a_fault(tmp_path: Pa
     found = by_name(examine(tmp_path, None, {}))
     assert found["repository"].ok is None
     assert found["repository"].hint == "to create one: dlv init"
-    assert "catalogue" not in found
+    assert "database" not in found
 
 
 def test_a_lost_catalogue_is_a_fault_with_the_way_back(tmp_path: Path) -> None:
     repository, _ = Repository.init(tmp_path)
     repository.close()
     repository.database_file.unlink()
-    found = by_name(examine(tmp_path, None, {}))["catalogue"]
+    found = by_name(examine(tmp_path, None, {}))["database"]
     assert found.ok is False
     assert "--rebuild" in (found.hint or "")
 

@@ -77,7 +77,7 @@ def test_each_is_named(lost: Repository) -> None:
         "removal lenet@2": (comparing.LOST, ("lenet@2",)),
         "query mine": (comparing.LOST, ()),
     }
-    assert {fault.kind for fault in report.faults} == {"catalogue"}
+    assert {fault.kind for fault in report.faults} == {"database"}
     assert check.check(lost, ["lenet@4"], quick=True).damaged
 
 

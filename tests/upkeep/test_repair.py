@@ -27,7 +27,7 @@ KINDS = {
     "fact": "facts/*/*.json",
     "file": "files.git/objects/??/*",
     "reference": "files.git/refs/versions/*",
-    "catalogue": "dlv.db",
+    "database": "dlv.db",
 }
 
 
@@ -81,13 +81,13 @@ def test_from_an_intact_copy(pair: tuple[Path, Path], kind: str) -> None:
         expected = contents(repository)
     paths = sorted((folder / ".dlv").glob(KINDS[kind]))
     for path in rng.sample(paths, min(4, len(paths))):
-        spoil(path, rng, times=1 if kind != "catalogue" else 40)
+        spoil(path, rng, times=1 if kind != "database" else 40)
     outcome = repair(folder, intact)
     assert outcome.report.faults == []
     with Repository.find(folder) as repository:
         assert check.check(repository).faults == []
         assert contents(repository) == expected
-    if kind != "catalogue":
+    if kind != "database":
         for path in paths:
             twin = intact / path.relative_to(folder)
             assert path.read_bytes() == twin.read_bytes()
