@@ -89,7 +89,7 @@ class Faults(DlvError):
         every = [fault.as_json()["error"] for fault in self.faults]
         first = self.faults[0].as_json()["error"]
         assert isinstance(first, dict)
-        return {"error": {**first, "code": self.exit_code, "kind": self.kind, "faults": every}}
+        return {"error": {**first, "code": self.exit_code, "kind": self.kind, "errors": every}}
 
 
 class WrongQuery(Faults, UsageError):

@@ -36,7 +36,7 @@ def test_several_come_in_the_order_of_the_text_and_once() -> None:
     assert isinstance(document, dict)
     assert document["code"] == 2
     assert document["kind"] == "query"
-    assert [each["code"] for each in document["faults"]] == [4, 2]
+    assert [each["code"] for each in document["errors"]] == [4, 2]
 
 
 def test_what_is_only_missing_has_its_own_code() -> None:

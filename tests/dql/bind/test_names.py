@@ -128,7 +128,7 @@ def test_all_faults_come_at_once(db: Database) -> None:
     found = error.as_json()["error"]
     assert isinstance(found, dict)
     assert (found["code"], found["line"], found["column"]) == (2, 1, 16)
-    assert [each["line"] for each in found["faults"]] == [1, 1, 2, 2]
+    assert [each["line"] for each in found["errors"]] == [1, 1, 2, 2]
     assert "(and 3 more)" in error.message
 
 
