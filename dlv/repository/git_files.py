@@ -229,7 +229,7 @@ class FileStore:
             if path.read_bytes() != path.name.encode() + b"\n":
                 faults.append((f"refs/versions/{path.name}", "it names another commit"))
             elif found is None or not self._sound(path.name):
-                faults.append((path.name, "the commmissing or corrupt"))
+                faults.append((path.name, "its commit is missing or corrupt"))
         return faults
 
     def unneeded(self, trees: Iterable[str]) -> list[Path]:
