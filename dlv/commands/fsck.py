@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
-
-from dlv.canonical import is_hash
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
 from dlv.terminal.output import Line
-from dlv.terminal.table import Cell, Column, Id, Items, Table, Text
-
-if TYPE_CHECKING:
-    import dlv.upkeep.check as check
-
-MOST_ROWS = 10  # errors that are listed one by one
+from dlv.terminal.table import Items, Text
 
 
 @command(
@@ -55,6 +45,7 @@ def run(
     total = sum(path.lstat().st_size for path in repository.packs.glob("??/*"))
     with call.progress("Checking", total) as bar:
         import dlv.upkeep.check as check
+        import dlv.views.faults as faults
 
         repaired = None
         if repair:
@@ -70,13 +61,13 @@ def run(
             report = check.rebuild(repository, progress=bar.advance)
         else:
             report = check.check(repository, refs, quick=quick, progress=bar.advance)
-    counted = ", ".join(_count(kind, many) for kind, many in sorted(report.checked.items()))
-    found = "ok" if not report.faults else _count("errors", len(report.faults))
+    counted = ", ".join(faults.count(kind, many) for kind, many in sorted(report.checked.items()))
+    found = "ok" if not report.faults else faults.count("errors", len(report.faults))
     lines = [Line(Text(found, "bold"), f"checked {counted}")]
     if report.rebuilt is not None:
-        lines.insert(0, Line(f"rebuilt the database: {_count('versions', report.rebuilt)}"))
+        lines.insert(0, Line(f"rebuilt the database: {faults.count('versions', report.rebuilt)}"))
     if repaired is not None:
-        lines[:0] = _repaired(repaired.mended, every=call.output.verbose)
+        lines[:0] = faults.repaired(repaired.mended, every=call.output.verbose)
         lines += [
             Line("unrecoverable", label, Items(found)) for label, found in repaired.layers.items()
         ]
@@ -105,7 +96,7 @@ def run(
             ],
             "unrecoverable": {} if repaired is None else repaired.layers,
         },
-        *_tables(report, every=call.output.verbose),
+        *faults.tables(report, every=call.output.verbose),
         *lines,
         ids=[error.object for error in report.faults],
     )
@@ -114,64 +105,16 @@ def run(
         moved = f"HEAD is now at {after}" if after else "no versions, so HEAD is unset"
         call.output.warn(f"{moved} ({f'was {before}' if before else 'the old one is unknown'})")
     if report.dangling:
-        many = _count("objects", len(report.dangling))
+        many = faults.count("objects", len(report.dangling))
         what = "belongs" if len(report.dangling) == 1 else "belong"
         call.output.detail(f"{many} {what} to no version: a commit that did not finish")
     if not report.damaged:
         return 3 if report.faults else None
     affected = {version for error in report.faults for version in error.versions}
     if affected:
-        call.output.message(f"{_count('versions', len(affected))} affected")
+        call.output.message(f"{faults.count('versions', len(affected))} affected")
     if not repair:
         call.output.hint("dlv fsck --repair [--from OTHER_COPY]")
-    if len(report.faults) > MOST_ROWS and not call.output.verbose:
+    if len(report.faults) > faults.MOST_ROWS and not call.output.verbose:
         call.output.hint(f"to list all {len(report.faults)} errors: dlv fsck -v")
     return 6
-
-
-def _repaired(found: list[tuple[str, str]], *, every: bool) -> list[Line]:
-    """A line for each object, or for each source if there are many objects."""
-    if every or len(found) <= MOST_ROWS:
-        return [Line("repaired", _object(name), f"({where})") for name, where in found]
-    counted = Counter(where for _, where in found)
-    return [Line("repaired", _count("objects", many), f"({how})") for how, many in counted.items()]
-
-
-def _tables(report: check.Report, *, every: bool) -> Iterator[Table]:
-    """A row for each error, or for each version if there are many errors."""
-    if not report.faults:
-        return
-    if every or len(report.faults) <= MOST_ROWS:
-        yield Table(
-            ["kind", Column("object", least=20), Column("error", least=20), "versions"],
-            [
-                [Text(e.kind, "red"), _object(e.object), e.why, Items(e.versions)]
-                for e in report.faults
-            ],
-        )
-        return
-    by_version: dict[str, list[check.Fault]] = {}
-    for error in report.faults:
-        for version in error.versions or ("-",):
-            by_version.setdefault(version, []).append(error)
-    yield Table(
-        [Column("version", fixed=True), "errors", Column("first error", least=20)],
-        [
-            [label, len(errors), f"{errors[0].kind} {_short(errors[0].object)}: {errors[0].why}"]
-            for label, errors in by_version.items()
-        ],
-    )
-
-
-def _short(name: str) -> str:
-    return name[:7] if is_hash(name) else name
-
-
-def _object(name: str) -> Cell:
-    return Id(name) if is_hash(name) else name
-
-
-def _count(kind: str, many: int) -> str:
-    odd = {"bounds": "bounds", "files.git": "files.git"}
-    one = odd.get(kind, kind.removesuffix("s"))
-    return f"{many} {one if many == 1 else kind}"
