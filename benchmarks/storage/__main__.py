@@ -99,7 +99,8 @@ def print_stores(found: dict[str, dict[str, stores.Size]]) -> None:
             rest = ""
             if size.without_footers is not None:
                 rest = f"{size.without_footers / whole:.4f} without footers"
-            line = f"  {way:<22}{size.bytes:>12} B{size.bytes / whole:>8.4f}  {rest:<24}"
+            rate = "" if size.archived is None else f"{size.archived / 1e6:.1f} MB/s of CPU  "
+            line = f"  {way:<22}{size.bytes:>12} B{size.bytes / whole:>8.4f}  {rest:<24}{rate}"
             print(f"{line}{verdict(size.bytes / whole, goal)}".rstrip())
 
 

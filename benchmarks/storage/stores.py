@@ -7,6 +7,7 @@ files back, which are compared.
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -24,11 +25,15 @@ DLV = [sys.executable, "-m", "dlv"]
 
 @dataclass
 class Size:
-    """Bytes of a store, without what every pack says about its chunks where that is known."""
+    """Bytes of a store, without what every pack says about its chunks where that is known.
+
+    `archived`: bytes of weights that `dlv archive` stored per second of processor time.
+    """
 
     bytes: int
     without_footers: int | None = None
     seconds: float = 0.0
+    archived: float | None = None
 
 
 def run(folder: Path, *line: str) -> str:
@@ -59,8 +64,11 @@ def with_dlv(files: Sequence[Path], archive: Sequence[str] | None, folder: Path)
         shutil.copy(file, folder / name)
     run(folder, *DLV, "add", *names)
     run(folder, *DLV, "commit", "-m", "all", "--name", "model")
+    archived = None
     if archive is not None:
+        before = _processor_time()
         run(folder, *DLV, "archive", *archive)
+        archived = sum(file.stat().st_size for file in files) / (_processor_time() - before)
     taken = time.perf_counter() - begun
     run(folder, *DLV, "checkout", "model@1", "--to", "back")
     for name, file in zip(names, files, strict=True):
@@ -72,7 +80,13 @@ def with_dlv(files: Sequence[Path], archive: Sequence[str] | None, folder: Path)
         pack = Pack(path)
         chunks += sum(chunk.length for chunk in pack.footer.chunks)
         pack.close()
-    return Size(total, chunks, taken)
+    return Size(total, chunks, taken, archived)
+
+
+def _processor_time() -> float:
+    """Of all commands so far, in all their threads."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def with_dvc(program: str, files: Sequence[Path], folder: Path) -> Size:
