@@ -52,6 +52,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "trials": ("trials", "List sweeps, or show the trials of one", "Metrics and evaluation"),
     "import": ("import_", "Import checkpoints, MLflow or TensorBoard runs", "Data in and out"),
     "export": ("export", "Write weights or a network to one file", "Data in and out"),
+    "publish": ("publish", "Send versions to a remote", "Sharing"),
+    "pull": ("pull", "Fetch versions from a remote", "Sharing"),
+    "clone": ("clone", "Create a repository with all versions of a remote", "Sharing"),
+    "remote": ("remote", "List, add or change remotes", "Sharing"),
     "archive": ("archive", "Compress weights with deltas", "Storage and upkeep"),
     "quantize": ("quantize", "Make smaller versions with rounded weights", "Storage and upkeep"),
     "stats": ("stats", "Show disk usage", "Storage and upkeep"),
@@ -69,7 +73,14 @@ HIDDEN = {"worker": "worker"}
 
 GROUPS = tuple(dict.fromkeys(group for _, _, group in COMMANDS.values()))
 
-ALIASES = {"restore": "checkout", "check": "fsck", "ls": "list", "describe": "desc"}
+ALIASES = {
+    "restore": "checkout",
+    "check": "fsck",
+    "ls": "list",
+    "describe": "desc",
+    "push": "publish",
+    "fetch": "pull",
+}
 
 # What users of other tools type first.
 HABITS = {
@@ -127,7 +138,7 @@ OPTION_HABITS = {
     ),
     ("dlv log", "-p"): ("dlv log shows no changes", "dlv diff HEAD~1 HEAD"),
 }
-NOT_YET = ("clone", "fetch", "pull", "push", "remote", "publish", "merge", "rebase", "serve", "ui")
+NOT_YET = ("merge", "rebase", "serve", "ui")
 
 
 class Program(click.Group):

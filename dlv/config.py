@@ -183,6 +183,10 @@ KEYS: dict[str, Key] = {
 }
 
 
+REMOTE = re.compile(r"remote\.[A-Za-z0-9][A-Za-z0-9-]*")
+_REMOTE = Key("address of a remote", "", pattern=r"[^\n\r\0]+", form="a folder or an address")
+
+
 @dataclass(frozen=True)
 class Origin:
     """Where a value was said; `path` is a file or the name of a variable."""
@@ -267,10 +271,10 @@ class Config:
 
     def setting(self, key: str) -> Setting:
         known(key)
-        return self._settings[key]
+        return self._settings.get(key) or Setting(key, "", Origin("default"))
 
     def values(self) -> list[Setting]:
-        return [self._settings[key] for key in KEYS]
+        return list(self._settings.values())
 
     def set(self, level: str, key: str, value: str) -> Setting:
         """Write one key, leaving every other line of the file as it is."""
@@ -326,9 +330,9 @@ class Config:
             for name, value in content.items():
                 key = f"{table}.{name}"
                 origin = Origin(level, str(path), line_of_key(lines, table, name))
-                if key not in KEYS:
+                if not is_key(key):
                     self._unknown(key, str(origin))
-                elif KEYS[key].program and level == "repository":
+                elif known(key).program and level == "repository":
                     self.warnings.append(
                         f"{origin}: `{key}` is ignored: a repository must not name programs to run"
                     )
@@ -356,7 +360,13 @@ def _meant(names: list[str]) -> str:
     return f"; did you mean `{names[0]}`?" if names else ""
 
 
+def is_key(key: str) -> bool:
+    return key in KEYS or REMOTE.fullmatch(key) is not None
+
+
 def known(key: str) -> Key:
+    if REMOTE.fullmatch(key):
+        return _REMOTE
     if key not in KEYS:
         raise UsageError(
             f"no configuration key `{key}`",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -37,24 +37,36 @@ def run(
     """
     if reference is not None and everything:
         raise UsageError("REF and --all cannot be combined", hint="dlv log --all")
+    import dlv.hub.names as names
     import dlv.versions.history as history
     import dlv.views.versions as view
 
+    remote = names.default_name(call.config)
+    published = None if remote is None else names.noted(call.repository, remote)
     entries, notes = history.log(call.repository, reference, everything=everything)
+    tips = _tips(entries, remote or "", published or set())
     entries = entries if most is None else entries[:most]
     for note in notes:
         call.output.warn(note)
     if call.json or call.quiet:
         lines: list[str] = []
     elif graph:
-        lines = list(_graph(call, entries))
+        lines = list(_graph(call, entries, tips))
     elif oneline:
-        lines = [_line(call, entry, escape(entry.version.label)) for entry in entries]
+        lines = [_line(call, entry, escape(entry.version.label), tips) for entry in entries]
     else:
-        lines = [line for entry in entries for line in (*_block(call, entry), "")][:-1]
+        lines = [line for entry in entries for line in (*_block(call, entry, tips), "")][:-1]
     call.output.emit(
         "log",
-        {"versions": [view.entry_record(entry) for entry in entries]},
+        {
+            "versions": [
+                {
+                    **view.entry_record(entry),
+                    "published": None if published is None else entry.version.id in published,
+                }
+                for entry in entries
+            ]
+        },
         Verbatim(lines),
         ids=[entry.version.id for entry in entries],
     )
@@ -62,12 +74,29 @@ def run(
         call.output.message("no versions yet" if most is None else "nothing to show")
 
 
-def _names(call: Invocation, entry: history.Entry) -> str:
-    """HEAD, tags and what is unusual about the version, in brackets."""
-    paint = call.output.paint
-    words = [paint("HEAD", "bold cyan")] if entry.head else []
-    words += [paint(f"tag: {escape(tag)}", "yellow") for tag in entry.version.tags]
-    words += [paint(entry.version.state, "red")] if entry.version.state != "live" else []
+def _tips(entries: Sequence[history.Entry], remote: str, published: set[str]) -> dict[str, str]:
+    """Version id -> the remote, for the newest version of each model that the remote has."""
+    newest: dict[str, str] = {}
+    for entry in entries:
+        if entry.version.id in published:
+            newest.setdefault(entry.version.name, entry.version.id)
+    return dict.fromkeys(newest.values(), remote)
+
+
+def _words(entry: history.Entry, tips: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """(word, style): HEAD, tags, the remote, and what is unusual about the version."""
+    if entry.head:
+        yield "HEAD", "bold cyan"
+    if entry.version.id in tips:
+        yield escape(tips[entry.version.id]), "green"
+    yield from ((f"tag: {escape(tag)}", "yellow") for tag in entry.version.tags)
+    if entry.version.state != "live":
+        yield entry.version.state, "red"
+
+
+def _names(call: Invocation, entry: history.Entry, tips: Mapping[str, str]) -> str:
+    """The same in brackets."""
+    words = [call.output.paint(word, style) for word, style in _words(entry, tips)]
     return f" ({', '.join(words)})" if words else ""
 
 
@@ -75,9 +104,10 @@ def _id(call: Invocation, digest: str) -> str:
     return digest[:SHORT_ID] if call.output.terminal else digest
 
 
-def _block(call: Invocation, entry: history.Entry) -> Iterator[str]:
+def _block(call: Invocation, entry: history.Entry, tips: Mapping[str, str]) -> Iterator[str]:
     version, paint = entry.version, call.output.paint
-    yield f"{paint(f'version {version.id}', 'yellow')} {escape(version.label)}{_names(call, entry)}"
+    lead = f"{paint(f'version {version.id}', 'yellow')} {escape(version.label)}"
+    yield f"{lead}{_names(call, entry, tips)}"
     for parent in entry.parents:
         name = escape(parent.label) if parent.label else "not in this repository"
         how = "" if parent.kind == "commit" else f", {escape(parent.kind)}"
@@ -92,7 +122,9 @@ def _block(call: Invocation, entry: history.Entry) -> Iterator[str]:
         yield f"    {escape(line)}".rstrip()
 
 
-def _graph(call: Invocation, entries: list[history.Entry]) -> Iterator[str]:
+def _graph(
+    call: Invocation, entries: list[history.Entry], tips: Mapping[str, str]
+) -> Iterator[str]:
     import dlv.terminal.lanes as lanes
 
     style = lanes.BOX if call.output.can_print("●│─╮") else lanes.ASCII
@@ -101,19 +133,19 @@ def _graph(call: Invocation, entries: list[history.Entry]) -> Iterator[str]:
     )
     room = max((width(row.node) for row in drawn), default=0)
     for entry, row in zip(entries, drawn, strict=True):
-        yield _line(call, entry, f"{row.node:<{room}} {escape(entry.version.label)}")
+        yield _line(call, entry, f"{row.node:<{room}} {escape(entry.version.label)}", tips)
         if row.links:
             yield row.links
 
 
-def _line(call: Invocation, entry: history.Entry, lead: str) -> str:
+def _line(call: Invocation, entry: history.Entry, lead: str, tips: Mapping[str, str]) -> str:
     """Return a version as one line that fits the terminal."""
     extra, short = _origin(call, entry), _id(call, entry.version.id)
     text = escape(entry.version.message.partition("\n")[0])
     if call.output.terminal:
-        used = width(f"{lead} {short}{_plain(entry)}{extra}") + 2
+        used = width(f"{lead} {short}{_plain(entry, tips)}{extra}") + 2
         text = cut(text, max(10, call.output.width - used))
-    marks = _names(call, entry) + extra
+    marks = _names(call, entry, tips) + extra
     return f"{lead} {call.output.paint(short, 'yellow')}{marks}  {text}".rstrip()
 
 
@@ -127,9 +159,7 @@ def _origin(call: Invocation, entry: history.Entry) -> str:
     return extra
 
 
-def _plain(entry: history.Entry) -> str:
+def _plain(entry: history.Entry, tips: Mapping[str, str]) -> str:
     """As wide as `_names` is on the screen."""
-    words = ["HEAD"] if entry.head else []
-    words += [f"tag: {escape(tag)}" for tag in entry.version.tags]
-    words += [entry.version.state] if entry.version.state != "live" else []
+    words = [word for word, _ in _words(entry, tips)]
     return f" ({', '.join(words)})" if words else ""

@@ -12,6 +12,7 @@ from dlv.terminal.output import Block, Verbatim
 from dlv.terminal.table import Column, Table, escape
 
 if TYPE_CHECKING:
+    from dlv.metadata.versions import Version
     from dlv.versions.status import Status
 
 # group -> (title, hint, color)
@@ -48,9 +49,11 @@ def run(call: Invocation, short: bool, exit_code: bool) -> int | None:
     Changed files differ from HEAD. Untracked files are weights that are in no version of HEAD's
     history. .dlvignore hides files.
     """
+    import dlv.hub.names as names
     import dlv.versions.status as status
 
     found = status.status(call.repository, open_weights, is_data_set)
+    unpublished = names.unpublished(call.repository, call.config)
     here = call.directory.resolve()
     rows = [
         row._replace(path=os.path.relpath(call.repository.root / row.path, here))
@@ -65,8 +68,12 @@ def run(call: Invocation, short: bool, exit_code: bool) -> int | None:
     elif short:
         blocks = [Verbatim([f"{row.code} {escape(row.path)}" for row in rows])]
     else:
-        blocks = [Verbatim([*_head(call, found), *_groups(call, rows)])]
-    call.output.emit("status", _document(found), *blocks, ids=[row.path for row in rows])
+        lines = [*_head(call, found), *_unpublished(call, unpublished), *_groups(call, rows)]
+        blocks = [Verbatim(lines)]
+    document = {**_document(found), "unpublished": None}
+    if unpublished is not None:
+        document["unpublished"] = [{"version": v.label, "id": v.id} for v in unpublished[1]]
+    call.output.emit("status", document, *blocks, ids=[row.path for row in rows])
     return 1 if exit_code and not found.clean else None
 
 
@@ -82,6 +89,14 @@ def _head(call: Invocation, status: Status) -> Iterator[str]:
         yield f"Next commit: {call.output.paint(escape(name), 'bold')}, a {escape(kind)} of HEAD"
     if status.clean:
         yield "Nothing to commit, working directory clean"
+
+
+def _unpublished(call: Invocation, found: tuple[str, list[Version]] | None) -> Iterator[str]:
+    if found is not None and found[1]:
+        remote, missing = found
+        many = "1 version is" if len(missing) == 1 else f"{len(missing)} versions are"
+        hint = call.output.paint("(to publish: dlv publish)", "dim")
+        yield f"{many} not on {escape(remote)}  {hint}"
 
 
 def _groups(call: Invocation, rows: list[Row]) -> Iterator[str]:

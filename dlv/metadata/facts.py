@@ -50,10 +50,33 @@ def fact(db: Database, digest: str) -> tuple[str, str | None] | None:
     return None if row is None else (row[0], row[1])
 
 
+def stays(db: Database, digest: str) -> bool:
+    """Whether it tells of something outside: what a remote has, or that bytes are gone."""
+    row = db.row(
+        "SELECT kind, json_extract(data, '$.collected') FROM fact WHERE hash = ?", (digest,)
+    )
+    return row is not None and (row[0] == "remote-head" or row[1] is not None)
+
+
 def steps_of(db: Database, digest: str) -> list[int | None]:
     """The snapshots that a removal names; none where it names the whole version."""
     data = db.value("SELECT data FROM fact WHERE hash = ?", (digest,))
     return [] if data is None else json.loads(data).get("steps") or []
+
+
+def subjects(db: Database, kind: str) -> list[str]:
+    """Whatever a fact of this kind is about."""
+    rows = db.rows("SELECT DISTINCT subject FROM fact WHERE kind = ? ORDER BY subject", (kind,))
+    return [row[0] for row in rows]
+
+
+def standing(db: Database, kind: str, subject: str) -> list[str]:
+    """Hashes of the facts of a kind about this that are not undone, oldest first."""
+    rows = db.rows(
+        "SELECT hash FROM fact WHERE kind = ? AND subject = ? ORDER BY created, hash",
+        (kind, subject),
+    )
+    return [row[0] for row in rows if not is_undone(db, row[0])]
 
 
 def is_undone(db: Database, digest: str) -> bool:

@@ -184,7 +184,7 @@ def parse(data: bytes, end: int, pack: str) -> Footer:
             why=f"it was written by {top.text('writer')!r}; this dlv reads {FORMAT!r}",
         )
     encodings = tuple(
-        _encoding(row, f"{pack}, encoding {index}")
+        encoding_of_row(row, f"{pack}, encoding {index}")
         for index, row in enumerate(top.list("encodings"))
     )
     if len({encoding.matrix for encoding in encodings}) != len(encodings):
@@ -192,7 +192,7 @@ def parse(data: bytes, end: int, pack: str) -> Footer:
     chunks = []
     offset = 8
     for index, row in enumerate(top.list("chunks")):
-        chunk = _chunk(row, len(encodings), f"{pack}, chunk {index}")
+        chunk = chunk_of_row(row, len(encodings), f"{pack}, chunk {index}")
         if chunk.offset != offset:
             raise top.bad(f"chunk {index} begins at {chunk.offset}, not at {offset}")
         offset += chunk.length
@@ -204,7 +204,7 @@ def parse(data: bytes, end: int, pack: str) -> Footer:
     return footer
 
 
-def _encoding(row: Any, label: str) -> Encoding:
+def encoding_of_row(row: Any, label: str) -> Encoding:
     reader = _Reader(row, ("matrix", "dtype", "shape", "layout", "delta", "planes"), label)
     shape = reader.list("shape")
     if len(shape) > MAX_RANK:
@@ -235,7 +235,7 @@ def _known_layout(encoding: Encoding) -> Layout | None:
         return None
 
 
-def _chunk(row: Any, encodings: int, label: str) -> Chunk:
+def chunk_of_row(row: Any, encodings: int, label: str) -> Chunk:
     keys = ("kind", "plane", "offset", "length", "raw", "blake3", "codec", "members")
     reader = _Reader(row, keys, label)
     kind = reader.text("kind")

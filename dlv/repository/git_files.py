@@ -6,7 +6,7 @@ import io
 import os
 import stat
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +79,33 @@ class FileStore:
         entries.sort(key=lambda entry: entry.path)
         for entry in inherited:
             self._settle(objects, entry.git, written)
+        return self._finish(objects, entries, message, written), entries
+
+    def store_contents(
+        self, entries: Sequence[FileEntry], contents: Mapping[str, bytes], message: str
+    ) -> str:
+        """Write files that came from elsewhere, by their git ids; the tree of them.
+
+        The caller holds `files.lock`, has checked the contents, and compares the tree.
+        """
+        self._create()
+        self._clear_dead()
+        objects = self._objects()
+        written: set[str] = set()
+        for data in contents.values():
+            self._put(objects, "blob", data, written)
+        return self._finish(objects, entries, message, written)
+
+    def _finish(
+        self, objects: Any, entries: Sequence[FileEntry], message: str, written: set[str]
+    ) -> str:
+        """Write the tree and a commit that keeps it; all is durable then."""
         tree = self._tree(objects, entries, written)
         commit = self._commit(objects, tree, message, written)
         self._make_durable(written)
         ref = self.path / "refs" / "versions" / commit
         durable.replace(ref, commit.encode() + b"\n", tmp_dir=self.path.parent / "tmp")
-        return tree, entries
+        return tree
 
     def _blob(self, objects: Any, source: Source, written: set[str]) -> FileEntry:
         with open_regular(source.source) as file:

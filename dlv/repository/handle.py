@@ -178,6 +178,12 @@ class Change:
         self.facts.append(fact)
         return fact
 
+    def adopt(self, fact: Fact) -> None:
+        """Take over a fact as somebody else wrote it, unless it is here already."""
+        if facts.fact(self.db, fact.hash) is None:
+            facts.record(self.db, fact)
+            self.facts.append(fact)
+
     def cancel(self) -> None:
         """Nothing is to change after all: at the end of the block all is as it was."""
         self.cancelled = True

@@ -20,7 +20,7 @@ FINAL = {
     "publish": "others may already have it",
 }
 # Plain `undo` skips these: they change how things are stored, or only add results.
-SKIPPED = ("archive", "eval")
+SKIPPED = ("archive", "eval", "fetch")
 UNDOABLE_FACTS = ("number", "tag", "removal", "undo", "evaluation", "query")
 
 
@@ -135,7 +135,8 @@ def _undo(change: Change, target: Operation, log: Mapping[int, Operation]) -> Un
     _check(change, target, log)
     dangling = _dangling_tags(change)
     for digest in target.facts:
-        change.record("undo", digest, {})
+        if target.verb != "pull" or not facts.stays(db, digest):
+            change.record("undo", digest, {})
     _check_tags(change, target, dangling)
     head_before = facts.state(db, HEAD)
     for key, value in target.after.items():
@@ -186,6 +187,8 @@ def _check(change: Change, target: Operation, log: Mapping[int, Operation]) -> N
             why = "its facts are missing"
             continue
         kind, subject = fact
+        if target.verb == "pull" and facts.stays(change.db, digest):
+            continue
         if kind not in UNDOABLE_FACTS:
             why = why or f"dlv {target.verb} cannot be undone"
         elif kind == "number" and _renamed_since(change, str(subject), digest):

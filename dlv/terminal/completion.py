@@ -13,7 +13,8 @@ from typing import Any
 import click
 from click.shell_completion import BashComplete, FishComplete, ZshComplete, split_arg_string
 
-from dlv.config import KEYS, repository_file
+from dlv.config import KEYS, Config, repository_file
+from dlv.errors import DlvError
 
 MOST = 50
 SHELLS = ("bash", "zsh", "fish")
@@ -133,6 +134,8 @@ def complete(
     """At most 50 words of a kind that begin with `incomplete`; none if anything goes wrong."""
     if kind == "key":
         return [key for key in KEYS if key.startswith(incomplete)]
+    if kind == "remote":
+        return [name for name in _remotes(directory, environ) if name.startswith(incomplete)]
     # `lenet@` asks for a number, `lenet@b` for the best by a metric, four hex digits for an id;
     # anything else is a bare word.
     if kind == "reference" and "@" in incomplete:
@@ -143,6 +146,16 @@ def complete(
         if kind == "reference" and not words and len(incomplete) >= 4:
             words = _ask("id", incomplete, directory, environ)
     return words
+
+
+def _remotes(directory: str, environ: Mapping[str, str]) -> list[str]:
+    with contextlib.suppress(DlvError):
+        path = repository_file(Path(directory), environ.get("DLV_DIR"))
+        found = Config.load(path, environ).values()
+        return sorted(
+            each.key.removeprefix("remote.") for each in found if each.key.startswith("remote.")
+        )
+    return []
 
 
 def _ask(kind: str, incomplete: str, directory: str, environ: Mapping[str, str]) -> list[str]:

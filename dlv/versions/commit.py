@@ -369,6 +369,7 @@ class NewVersion:
     manifest: Manifest
     network: Network | None = None
     summaries: Sequence[Summary] = ()
+    name: str | None = None  # of the model here, if not the manifest's
 
 
 def publish(
@@ -393,9 +394,10 @@ def publish(
             if skip_known:
                 continue
             raise Conflict("an identical version already exists", why=manifest.id[:12])
-        number = versions.next_number(db, manifest.name)
-        insert_version(db, manifest, new.network, new.summaries, number=number)
-        change.record("number", manifest.id, {"name": manifest.name, "number": number})
+        name = new.name or manifest.name
+        number = versions.next_number(db, name)
+        insert_version(db, manifest, new.network, new.summaries, number=number, name=name)
+        change.record("number", manifest.id, {"name": name, "number": number})
         version = versions.by_id(db, manifest.id)
         assert version is not None
         published.append(version)

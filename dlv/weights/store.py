@@ -222,11 +222,15 @@ class MatrixStore:
             self._open.clear()
             self._kept.clear()
 
+    def path(self, pack: str) -> Path:
+        """Where the file of a pack lies."""
+        return path_of(self.packs_dir, pack, SUFFIX)
+
     def _pack(self, name: str) -> _OpenPack:
         with self._lock:
             pack = self._open.get(name)
             if pack is None:
-                pack = _OpenPack(path_of(self.packs_dir, name, SUFFIX), f"pack {name}")
+                pack = _OpenPack(self.path(name), f"pack {name}")
             self._open[name] = pack
             self._open.move_to_end(name)
             while len(self._open) > OPEN_PACKS:

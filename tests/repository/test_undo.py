@@ -383,7 +383,7 @@ def test_what_has_no_way_back_is_refused(both: Both, verb: str) -> None:
 
 
 def test_facts_of_a_kind_without_way_back_are_refused(both: Both) -> None:
-    with both.repository.change("pull", AUTHOR) as change:
+    with both.repository.change("other", AUTHOR) as change:
         change.record("remote-head", "hub", {"seq": 1, "hash": "a" * 64})
     with pytest.raises(UnsafeInput):
         undo.undo(both.repository, AUTHOR)

@@ -1,0 +1,69 @@
+"""`dlv pull`: fetch versions from a remote."""
+
+from __future__ import annotations
+
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
+from dlv.errors import UsageError
+from dlv.views.pulled import emit_pulled
+
+
+@command(
+    "pull",
+    examples=[
+        "dlv remote add origin ../team && dlv publish && dlv pull origin:lenet",
+        "dlv pull lenet@2",
+        "dlv pull",
+    ],
+    exits={
+        4: "no such version or remote",
+        6: "the remote lacks parts of a version",
+        7: "the remote cannot be reached, or refuses access",
+        9: "data of the remote is not what it claims to be",
+    },
+)
+@argument("models", nargs=-1, metavar="[REF]..")
+@option("--remote", metavar="NAME", complete="remote", help="Remote to use.")
+@option("--name", aliases=["--as"], metavar="NAME", help="Name of the model here.")
+@option("--all", "everything", is_flag=True, help="Pull all models of the remote.")
+@option("--dry-run", is_flag=True, help="Show what would be fetched.")
+def run(
+    call: Invocation,
+    models: tuple[str, ...],
+    remote: str | None,
+    name: str | None,
+    everything: bool,
+    dry_run: bool,
+) -> None:
+    """Fetch versions from a remote.
+
+    REF is a model such as lenet or origin:lenet, or one of its versions such as lenet@2. Without
+    REF, new versions of all models pulled or published before are fetched. Nothing becomes
+    visible before every chunk, tensor and file was verified. The working directory and HEAD do
+    not change.
+    """
+    import dlv.hub.names as names
+    import dlv.hub.pull as pulling
+    import dlv.hub.remotes as remotes
+
+    if everything and models:
+        raise UsageError("--all cannot be used with REF", hint="dlv pull --all")
+    name_, url, wanted = names.split(call.config, remote, models)
+    with call.progress("Pulling") as bar:
+        there = remotes.open_remote(call.repository, name_, url, call.environ)
+        done = pulling.pull(
+            call.repository,
+            there,
+            pulling.Request(
+                names=wanted,
+                author=call.author,
+                name=name,
+                everything=everything,
+                dry_run=dry_run,
+                progress=bar.advance,
+                total=bar.expect,
+            ),
+        )
+    emit_pulled(call.output, "pull", there, done, dry_run=dry_run)
+    if done.versions:
+        call.next_step(f"to restore the files: dlv checkout {done.versions[-1].label}")

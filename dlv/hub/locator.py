@@ -1,0 +1,207 @@
+"""Locators: where all chunks of one version lie on a remote, so that nothing has to be listed.
+
+A locator holds the rows of encodings and chunks as the footers of packs have them, with the pack
+of each chunk. In a remote a plane may be divided between packs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field, replace
+from typing import Any, NamedTuple
+
+from dlv.canonical import WRITER, dumps, is_hash, loads
+from dlv.dataclass import dataclass
+from dlv.errors import Damaged
+from dlv.kinds import Piece
+from dlv.objects.record import check_format
+from dlv.pas.chunks import MATRIX_KINDS, OBJECT_KINDS
+from dlv.pas.coders.zstd import ZstdCodec, decompress
+from dlv.pas.footer import Chunk, Encoding, chunk_of_row, encoding_of_row
+
+FORMAT = "dlv/locator/1"
+MOST_BYTES = 64 << 20  # decoded
+
+
+class Row(NamedTuple):
+    """A chunk in a pack, and the encodings that its members name by index."""
+
+    pack: str
+    chunk: Chunk
+    encodings: Sequence[Encoding]
+
+    def owners(self) -> list[tuple[str, str]]:
+        """(kind, hash) of each member; of planes and side data the kind is "matrix"."""
+        return [
+            (self.chunk.kind, owner)
+            if isinstance(owner, str)
+            else ("matrix", self.encodings[owner].matrix)
+            for owner, *_ in self.chunk.members
+        ]
+
+    def pieces(self, kind: str, name: str) -> Iterator[Piece]:
+        """The parts of this owner in the chunk."""
+        chunk, at = self.chunk, 0
+        for owner, (_, start, count) in zip(self.owners(), chunk.members, strict=True):
+            if owner == (kind, name):
+                yield Piece(
+                    name,
+                    self.pack,
+                    chunk.kind,
+                    chunk.plane,
+                    chunk.offset,
+                    chunk.length,
+                    chunk.raw,
+                    chunk.blake3,
+                    chunk.codec,
+                    at,
+                    start,
+                    count,
+                )
+            at += count
+
+
+@dataclass
+class Locator:
+    """Encodings and chunks that a version needs; a chunk names its pack by index.
+
+    The first `whole` encodings have all their chunks here. The others only share some of these.
+    """
+
+    version: str
+    packs: list[str] = field(default_factory=list)
+    encodings: list[Encoding] = field(default_factory=list)
+    whole: int = 0
+    chunks: list[tuple[int, Chunk]] = field(default_factory=list)
+    facts: list[str] = field(default_factory=list)
+    writer: str = WRITER
+
+    def encode(self) -> bytes:
+        text = dumps(
+            {
+                "format": FORMAT,
+                "writer": self.writer,
+                "version": self.version,
+                "packs": self.packs,
+                "encodings": [encoding.as_json() for encoding in self.encodings],
+                "whole": self.whole,
+                "chunks": [{**chunk.as_json(), "pack": pack} for pack, chunk in self.chunks],
+                "facts": self.facts,
+            }
+        )
+        return ZstdCodec("text").encode(text)
+
+    def rows(self) -> Iterator[Row]:
+        """The chunks that this version of dlv understands."""
+        for pack, chunk in self.chunks:
+            if chunk.kind in MATRIX_KINDS + OBJECT_KINDS:
+                yield Row(self.packs[pack], chunk, self.encodings)
+
+
+class LocatorBuilder:
+    """Collects rows for the locator of one version; each chunk is entered once."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, int], Row] = {}
+        self._encodings: dict[str, Encoding] = {}
+
+    def add(self, row: Row) -> None:
+        self._rows.setdefault((row.pack, row.chunk.offset), row)
+        if row.chunk.kind in MATRIX_KINDS:
+            for owner, *_ in row.chunk.members:
+                assert isinstance(owner, int)
+                self.declare(row.encodings[owner])
+
+    def declare(self, encoding: Encoding) -> None:
+        self._encodings.setdefault(encoding.matrix, encoding)
+
+    def finish(self, version: str, whole: Iterable[str]) -> Locator:
+        """`whole`: the matrices whose chunks were all added."""
+        own = dict.fromkeys(whole)
+        order = [*own, *(name for name in self._encodings if name not in own)]
+        at = {name: index for index, name in enumerate(order)}
+        packs = {name: i for i, name in enumerate(dict.fromkeys(pack for pack, _ in self._rows))}
+        made = Locator(version, list(packs), [self._encodings[name] for name in order], len(own))
+        for row in self._rows.values():
+            members = tuple(
+                (owner if isinstance(owner, str) else at[row.encodings[owner].matrix], start, count)
+                for owner, start, count in row.chunk.members
+            )
+            made.chunks.append((packs[row.pack], replace(row.chunk, members=members)))
+        return made
+
+
+def decode_locator(data: bytes, noun: str) -> Locator:
+    """Read a locator strictly: from a remote it may be anything."""
+    value = loads(decompress(data, MOST_BYTES, noun), noun, limit=MOST_BYTES)
+    check_format(value, FORMAT, noun)
+    keys = {"format", "writer", "version", "packs", "encodings", "whole", "chunks", "facts"}
+    if value.keys() != keys:
+        raise _bad(noun, f"its keys are {', '.join(sorted(value))}")
+    packs, facts = (_hashes(value[key], key, noun) for key in ("packs", "facts"))
+    (version,) = _hashes([value["version"]], "version", noun)
+    rows = _list(value["encodings"], "encodings", noun)
+    encodings = [encoding_of_row(row, f"{noun}, encoding {i}") for i, row in enumerate(rows)]
+    if len({encoding.matrix for encoding in encodings}) != len(encodings):
+        raise _bad(noun, "it lists a tensor twice")
+    chunks = []
+    for i, row in enumerate(_list(value["chunks"], "chunks", noun)):
+        pack = row.pop("pack", None) if isinstance(row, dict) else None
+        if type(pack) is not int or not 0 <= pack < len(packs):
+            raise _bad(noun, f"chunk {i} names no pack")
+        chunks.append((pack, chunk_of_row(row, len(encodings), f"{noun}, chunk {i}")))
+    whole = value["whole"]
+    if type(whole) is not int or not 0 <= whole <= len(encodings):
+        raise _bad(noun, "`whole` is not a number of encodings")
+    return Locator(version, packs, encodings, whole, chunks, facts, str(value["writer"]))
+
+
+def _list(value: Any, key: str, noun: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise _bad(noun, f"`{key}` is not a list")
+    return value
+
+
+def _hashes(value: Any, key: str, noun: str) -> list[str]:
+    found = _list(value, key, noun)
+    if not all(is_hash(each) for each in found):
+        raise _bad(noun, f"`{key}` has something other than hashes")
+    return found
+
+
+def _bad(noun: str, why: str) -> Damaged:
+    return Damaged(f"{noun} is not valid", why=why)
+
+
+class LocatorIndex:
+    """What weight stores ask, answered from locators: the first that knows a tensor counts."""
+
+    def __init__(self, locators: Iterable[Locator] = ()) -> None:
+        self.encodings: dict[str, Encoding] = {}
+        self.rows: dict[tuple[str, str], list[Row]] = {}
+        for locator in locators:
+            self.add(locator)
+
+    def add(self, locator: Locator) -> None:
+        fresh = {
+            encoding.matrix: encoding
+            for encoding in locator.encodings[: locator.whole]
+            if encoding.matrix not in self.encodings
+        }
+        self.encodings.update(fresh)
+        taken: dict[tuple[str, str], list[Row]] = {}
+        for row in locator.rows():
+            for kind, name in dict.fromkeys(row.owners()):
+                if (name in fresh) if kind == "matrix" else ((kind, name) not in self.rows):
+                    taken.setdefault((kind, name), []).append(row)
+        self.rows.update(taken)
+
+    def encoding(self, matrix: str) -> Encoding | None:
+        return self.encodings.get(matrix)
+
+    def chunks(self, matrix: str) -> list[Piece]:
+        return self.object_chunks("matrix", matrix)
+
+    def object_chunks(self, kind: str, name: str) -> list[Piece]:
+        rows = self.rows.get((kind, name), ())
+        return [piece for row in rows for piece in row.pieces(kind, name)]

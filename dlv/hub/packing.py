@@ -1,0 +1,189 @@
+"""Transfer packs: what a remote lacks, cut into packs small enough to be sent again after a cut.
+
+Chunks go as they are stored. Only where a shared chunk also holds what is not sent, its part is
+encoded anew. The packs follow from what is sent alone, so a retry makes the same ones, and finds
+on the remote what has arrived. A plane may be divided between packs: locators say where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import field
+
+from dlv.canonical import hash_bytes
+from dlv.dataclass import dataclass
+from dlv.hub.locator import LocatorBuilder, Row
+from dlv.kinds import Piece, Raw
+from dlv.pas.encode import Encoded, encode_elements, encode_object
+from dlv.pas.footer import Encoding, Footer
+from dlv.pas.layouts.segments import default_layout
+from dlv.pas.packs import MAX_OBJECT_CHUNK, PackWriter
+from dlv.pas.spool import lane_of
+from dlv.weights.store import MatrixStore
+
+PACK = 16 << 20  # about so many bytes; a cut costs the packs on their way
+GROUP = 256 << 10  # decoded length at which a shared chunk is full
+
+_BYTES = default_layout()  # one plane of bytes is its own layout
+Owner = Encoding | str
+
+
+@dataclass
+class Parcel:
+    """A chunk to send: whose bytes it has, and how to come by them when its turn comes."""
+
+    kind: str
+    plane: int | None
+    members: list[tuple[Owner, int, int]]
+    length: int  # of the encoded bytes, roughly
+    encoded: Callable[[], Encoded]
+    small: bool = False
+
+
+@dataclass(frozen=True)
+class TransferPack:
+    """A pack in memory."""
+
+    hash: str
+    data: bytes
+    rows: Footer
+
+    def add_to(self, locator: LocatorBuilder) -> None:
+        for chunk in self.rows.chunks:
+            locator.add(Row(self.hash, chunk, self.rows.encodings))
+        for encoding in self.rows.encodings:
+            locator.declare(encoding)
+
+
+@dataclass
+class Consignment:
+    """Everything to send of one or more versions."""
+
+    store: MatrixStore
+    parcels: list[Parcel] = field(default_factory=list)
+    empty: list[Encoding] = field(default_factory=list)
+    _shared: dict[tuple[str, int], list[tuple[Owner, Piece]]] = field(default_factory=dict)
+
+    def add_matrix(self, encoding: Encoding) -> None:
+        if encoding.empty:
+            self.empty.append(encoding)
+        self._add(encoding, self.store.chunks(encoding.matrix))
+
+    def add_object(self, kind: str, name: str) -> None:
+        self._add(name, self.store.object_chunks(kind, name))
+
+    def add_content(self, kind: str, name: str, size: int, read: Callable[[], bytes]) -> None:
+        """A named object that is in no pack here: a file."""
+        for start in range(0, max(1, size), MAX_OBJECT_CHUNK):
+            count = min(size - start, MAX_OBJECT_CHUNK)
+
+            def encoded(start: int = start, count: int = count) -> Encoded:
+                return encode_object(read()[start : start + count])[0]
+
+            self.parcels.append(Parcel(kind, None, [(name, start, count)], count, encoded))
+
+    def _add(self, owner: Owner, pieces: Iterable[Piece]) -> None:
+        for piece in pieces:
+            if piece.count == piece.raw:
+                self.parcels.append(self._stored([(owner, piece)], piece))
+            else:
+                self._shared.setdefault((piece.pack, piece.offset), []).append((owner, piece))
+
+    def _stored(self, owners: list[tuple[Owner, Piece]], piece: Piece) -> Parcel:
+        def encoded() -> Encoded:
+            data = self.store.stored(piece)
+            return Encoded(dict(piece.codec), data, piece.raw, piece.blake3)
+
+        owners.sort(key=lambda each: each[1].at)
+        members = [(owner, each.start, each.count) for owner, each in owners]
+        return Parcel(
+            *(piece.kind, piece.plane, members, piece.length, encoded), small=len(owners) > 1
+        )
+
+    def _cut_out(self, owners: list[tuple[Owner, Piece]]) -> Parcel:
+        """What is sent of a chunk that also holds something else."""
+        owners.sort(key=lambda each: each[1].at)
+        first = owners[0][1]
+
+        def encoded() -> Encoded:
+            decoded = memoryview(self.store.read(first))
+            data: Raw = b"".join(decoded[p.at : p.at + p.count] for _, p in owners)
+            if first.kind == "plane":
+                return encode_elements(_BYTES, "uint8", data)[0]
+            return encode_object(data)[0]
+
+        members = [(owner, piece.start, piece.count) for owner, piece in owners]
+        count = sum(piece.count for _, piece in owners)
+        size = first.length * count // max(first.raw, 1)
+        return Parcel(first.kind, first.plane, members, size, encoded, small=True)
+
+    def seal(self) -> None:
+        """All that is to be sent is known: settle what becomes of shared chunks."""
+        for owners in self._shared.values():
+            piece = owners[0][1]
+            whole = sum(each.count for _, each in owners) == piece.raw
+            self.parcels.append(self._stored(owners, piece) if whole else self._cut_out(owners))
+        self._shared.clear()
+        # Tables, bounds and the first planes lie in front: who reads a little reads these.
+        lanes = [lane_of(p.kind, p.plane, small=p.small) for p in self.parcels]
+        order = sorted(range(len(lanes)), key=lambda i: (lanes[i], i))
+        self.parcels = [self.parcels[i] for i in order]
+
+    @property
+    def bytes(self) -> int:
+        return sum(parcel.length for parcel in self.parcels)
+
+    def packs(self) -> Iterator[TransferPack]:
+        """Made one at a time, so that memory holds those on their way alone."""
+        current = _Building()
+        for encoding in self.empty:
+            current.writer.add_encoding(encoding)
+        for parcel in self.parcels:
+            current.add(parcel)
+            if current.size >= PACK:
+                yield current.finish()
+                current = _Building()
+        if current.size or self.empty:
+            yield current.finish()
+
+
+class _Building:
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._written = 0
+        self.writer = PackWriter(self)
+        self.size = 0
+
+    def write(self, data: Raw, /) -> int:
+        self._parts.append(bytes(data))
+        self._written += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._written
+
+    def add(self, parcel: Parcel) -> None:
+        encoded = parcel.encoded()
+        members = [
+            (
+                self.writer.add_encoding(owner) if isinstance(owner, Encoding) else owner,
+                start,
+                count,
+            )
+            for owner, start, count in parcel.members
+        ]
+        self.writer.add_chunk(
+            parcel.kind,
+            parcel.plane,
+            members,
+            encoded.raw,
+            encoded.codec,
+            encoded.data,
+            blake3=encoded.blake3,
+        )
+        self.size += len(encoded.data)
+
+    def finish(self) -> TransferPack:
+        rows = self.writer.finish()
+        data = b"".join(self._parts)
+        return TransferPack(hash_bytes(data), data, rows)

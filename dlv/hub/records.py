@@ -1,0 +1,84 @@
+"""The small records of a remote: what it is, and who published which version in which order."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from dlv.canonical import WRITER, dumps, hash_bytes, is_hash
+from dlv.dataclass import dataclass
+from dlv.objects.manifest import NAME
+from dlv.objects.record import Hash, Natural, Time, Word, as_json, decode, parse
+
+REF_FORMAT, REMOTE_FORMAT = "dlv/ref/1", "dlv/remote/1"
+REMOTE_FILE = "dlv-remote.json"
+MOST_REF, MOST_REMOTE = 64 << 10, 64 << 10
+KINDS = ("publish", "reencode", "tag", "retire")
+
+
+@dataclass(frozen=True)
+class Ref:
+    """One entry in the history of a name: written once, never changed, never removed.
+
+    `prev` is the hash of the entry before, None in the first; `nonce` tells two writers apart who
+    mean the same.
+    """
+
+    seq: Natural
+    kind: Annotated[str, Word(KINDS.__contains__)]
+    name: Annotated[str, NAME.match]
+    number: Natural
+    manifest: Hash
+    locator: Hash
+    prev: Hash | None
+    author: str
+    time: Time
+    nonce: str
+    writer: str = WRITER
+
+    def encode(self) -> bytes:
+        return dumps({"format": REF_FORMAT, **as_json(self)})
+
+    @property
+    def hash(self) -> str:
+        return hash_bytes(self.encode())
+
+
+def decode_ref(data: bytes, noun: str) -> Ref:
+    record, place = parse(data, REF_FORMAT, noun)
+    return decode(Ref, record, place)
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """`probe`: what the store was seen to do when somebody looked last."""
+
+    uuid: str
+    created: Time
+    probe: dict[str, Any]
+    hash: Annotated[str, Word("blake3".__eq__)] = "blake3"
+    writer: str = WRITER
+
+    def encode(self) -> bytes:
+        return dumps({"format": REMOTE_FORMAT, **as_json(self)})
+
+
+def decode_remote(data: bytes, noun: str) -> RemoteFile:
+    record, place = parse(data, REMOTE_FORMAT, noun)
+    found = decode(RemoteFile, record, place)
+    if not is_hash(found.uuid):
+        raise place.damaged("`uuid` is not 64 hex digits")
+    return found
+
+
+def object_key(kind: str, digest: str) -> str:
+    """Where an object lies that its hash names."""
+    suffix = {"packs": "pack", "manifests": "json", "facts": "json", "locators": "zst"}[kind]
+    return f"{kind}/{digest[:2]}/{digest}.{suffix}"
+
+
+def ref_key(name: str, seq: int) -> str:
+    return f"refs/{name}/{seq:020}.json"
+
+
+def hint_key(name: str) -> str:
+    return f"refs/{name}/hint"

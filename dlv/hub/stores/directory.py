@@ -1,0 +1,114 @@
+"""A remote in a folder, also on a network mount: every object is durable before it has its name."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import dlv.disk.durable as durable
+from dlv.disk.durable import TemporaryFile
+from dlv.errors import RemoteError
+from dlv.hub.stores.interface import MissingObject, Store
+
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+
+
+class DirectoryStore(Store):
+    """Files below a folder. Two writers meet at `link()`, which only one of them can do."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.url = str(folder)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key
+
+    def _get(self, key: str, most: int) -> bytes:
+        with _reading(self, key), self._path(key).open("rb") as file:
+            return file.read(most + 1)
+
+    def _get_range(self, key: str, start: int, length: int) -> bytes:
+        with _reading(self, key), self._path(key).open("rb") as file:
+            file.seek(start)
+            return file.read(length)
+
+    def _size(self, key: str) -> int | None:
+        try:
+            with _reading(self, key):
+                return self._path(key).stat().st_size
+        except MissingObject:
+            return None
+
+    def _put(self, key: str, data: bytes) -> None:
+        with self._file(key, data) as file:
+            durable.put_in_place(file, self._path(key))
+
+    def _create(self, key: str, data: bytes) -> bool:
+        path = self._path(key)
+        with self._file(key, data) as file:
+            file.sync()
+            try:
+                os.link(file.path, path)
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise durable.storage_error("write", path, error) from error
+                return _created(path, data)
+        durable.fsync_directory(path.parent)
+        return True
+
+    def _file(self, key: str, data: bytes) -> TemporaryFile:
+        tmp = self.folder / "tmp"
+        durable.make_directory(tmp)
+        durable.make_directory(self._path(key).parent)
+        file = TemporaryFile(tmp, suffix=".part")
+        file.write(data)
+        return file
+
+    def _keys(self, prefix: str) -> list[str]:
+        top = self.folder / prefix.rpartition("/")[0]
+        found = []
+        for folder, _, names in os.walk(top):
+            inside = Path(folder).relative_to(self.folder).as_posix()
+            found += [f"{inside}/{name}" for name in names]
+        return [key for key in found if key.startswith(prefix)]
+
+    def _delete(self, key: str) -> None:
+        durable.unlink(self._path(key))
+
+
+def _created(path: Path, data: bytes) -> bool:
+    """Where links are missing. A file that is torn here does not fit the chain that names it."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        return False
+    try:
+        os.write(descriptor, data)
+        durable.fsync_file(descriptor, path)
+    finally:
+        os.close(descriptor)
+    durable.fsync_directory(path.parent)
+    return True
+
+
+class _reading:  # noqa: N801
+    """Turns what the file system says into what a store says."""
+
+    def __init__(self, store: Store, key: str) -> None:
+        self._store, self._key = store, key
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        if isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
+            raise MissingObject(self._key) from error
+        if isinstance(error, OSError):
+            raise RemoteError(
+                f"cannot read {self._key} in {self._store.url}", why=error.strerror
+            ) from error

@@ -1,0 +1,36 @@
+"""The backend of an address."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from dlv.errors import UsageError
+from dlv.hub.stores.interface import Store
+
+_OBJECT_STORES = ("s3", "gs", "az", "http", "https")
+
+
+def open_store(url: str, environ: Mapping[str, str]) -> Store:
+    """A folder, s3://bucket/prefix, gs://.., az://.., or the address of a web server."""
+    scheme = urlsplit(url).scheme if "://" in url else "file"
+    if scheme == "file":
+        from dlv.hub.stores.directory import DirectoryStore
+
+        return DirectoryStore(Path(url.removeprefix("file://")).expanduser())
+    if scheme in _OBJECT_STORES:
+        from dlv.hub.stores.objects import ObjectStore
+
+        return ObjectStore(url, environ)
+    raise UsageError(
+        f"`{url}` is not the address of a remote",
+        why=f"known: a folder, {', '.join(f'{each}://' for each in _OBJECT_STORES)}",
+    )
+
+
+def absolute(url: str, here: Path) -> str:
+    """The address as it is kept: a folder is named from the root."""
+    if "://" in url and not url.startswith("file://"):
+        return url.rstrip("/")
+    return str((here / Path(url.removeprefix("file://")).expanduser()).resolve())

@@ -1,0 +1,110 @@
+"""What every backend of remotes must do: subclass `StoreSuite` in the backend's own test file."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import dlv.hub.probe as probing
+from dlv.errors import RemoteError
+from dlv.hub.stores.interface import MissingObject, Store
+
+DATA = random.Random(1).randbytes(300_000)
+
+
+class StoreSuite:
+    """`store` is a fixture of the subclass; `behind` reads and writes without the backend."""
+
+    def test_what_was_put_is_there(self, store: Store, behind: dict[str, bytes]) -> None:
+        for key, data in {"a/b/c.bin": DATA, "empty": b"", "refs/x y/ü.json": b"{}"}.items():
+            store.put(key, data)
+            assert behind[key] == data
+            assert store.get(key, most=len(data)) == data
+            assert store.size(key) == len(data)
+
+    def test_what_others_wrote_is_read(self, store: Store, behind: dict[str, bytes]) -> None:
+        behind["packs/aa/x.pack"] = DATA
+        assert store.get("packs/aa/x.pack", most=1 << 20) == DATA
+        assert store.get_range("packs/aa/x.pack", 1000, 5000) == DATA[1000:6000]
+        assert store.get_range("packs/aa/x.pack", len(DATA) - 5, 5) == DATA[-5:]
+
+    def test_ranges_beyond_the_end_are_refused(
+        self, store: Store, behind: dict[str, bytes]
+    ) -> None:
+        behind["short"] = b"0123456789"
+        with pytest.raises(RemoteError):
+            store.get_range("short", 5, 20)
+
+    def test_what_is_missing_is_said_so(self, store: Store) -> None:
+        assert store.size("no/such") is None
+        assert store.find("no/such", most=10) is None
+        with pytest.raises(MissingObject):
+            store.get("no/such", most=10)
+        with pytest.raises(MissingObject):
+            store.get_range("no/such", 0, 10)
+
+    def test_more_than_allowed_is_refused(self, store: Store, behind: dict[str, bytes]) -> None:
+        behind["large"] = DATA
+        with pytest.raises(RemoteError):
+            store.get("large", most=1000)
+
+    def test_requests_and_bytes_are_counted(self, store: Store, behind: dict[str, bytes]) -> None:
+        behind["counted"] = DATA
+        store.get("counted", most=1 << 20)
+        store.get_range("counted", 0, 10)
+        traffic = store.traffic
+        assert (traffic.requests, traffic.received, traffic.sent) == (2, len(DATA) + 10, 0)
+
+
+class WritableStoreSuite(StoreSuite):
+    """The same for backends that are written to."""
+
+    def test_overwriting_replaces_all(self, store: Store, behind: dict[str, bytes]) -> None:
+        store.put("same", DATA)
+        store.put("same", b"short")
+        assert behind["same"] == store.get("same", most=100) == b"short"
+
+    def test_create_only_once(self, store: Store, behind: dict[str, bytes]) -> None:
+        assert store.create("refs/a/1", b"first")
+        assert not store.create("refs/a/1", b"second")
+        assert behind["refs/a/1"] == b"first"
+
+    def test_of_many_one_creates(self, store: Store, behind: dict[str, bytes]) -> None:
+        for turn in range(10):
+            key = f"race/{turn}"
+
+            def create(i: int, key: str = key) -> bool:
+                return store.create(key, b"%d" % i)
+
+            with ThreadPoolExecutor(8) as pool:
+                won = [i for i, made in enumerate(pool.map(create, range(8))) if made]
+            assert len(won) == 1
+            assert behind[key] == b"%d" % won[0]
+
+    def test_keys(self, store: Store) -> None:
+        for key in ("refs/a/1", "refs/a/2", "refs/b/1", "refsx/1", "packs/1"):
+            store.put(key, b"x")
+        assert store.keys("refs/") == ["refs/a/1", "refs/a/2", "refs/b/1"]
+        assert store.keys("refs/a/") == ["refs/a/1", "refs/a/2"]
+        assert store.keys("nothing/") == []
+
+    def test_delete(self, store: Store, behind: dict[str, bytes]) -> None:
+        store.put("gone", b"x")
+        store.delete("gone")
+        assert "gone" not in behind
+        assert store.size("gone") is None
+
+    def test_the_probe_finds_it_safe(self, store: Store) -> None:
+        found = probing.probe(store)
+        assert found["create"]
+        assert found["races"] == probing.RACES
+        assert found["ranges"]
+        assert found["list_after_write"]
+        assert store.keys("probe/") == []
+        probing.check(store, found, single_writer=False)
+
+
+Behind = Callable[[], dict[str, bytes]]
