@@ -36,7 +36,8 @@ class History:
         """
         if self.store.writable:
             keys = self.store.keys("refs/")
-            return sorted({key.split("/")[1] for key in keys if key.count("/") >= 2})
+            found = {key.split("/")[1] for key in keys if key.count("/") >= 2}
+            return sorted(name for name in found if NAME.match(name))
         data = self.store.find(NAMES, most=MOST_NAMES)
         try:
             found = json.loads(data or b"{}")["names"]

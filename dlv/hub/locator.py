@@ -21,6 +21,7 @@ from dlv.pas.footer import Chunk, Encoding, chunk_of_row, encoding_of_row
 
 FORMAT = "dlv/locator/1"
 MOST_BYTES = 64 << 20  # decoded
+MOST_CHUNK = 256 << 20  # dlv writes chunks of at most 64 MiB
 
 
 class Row(NamedTuple):
@@ -149,7 +150,10 @@ def decode_locator(data: bytes, noun: str) -> Locator:
         pack = row.pop("pack", None) if isinstance(row, dict) else None
         if type(pack) is not int or not 0 <= pack < len(packs):
             raise _bad(noun, f"chunk {i} names no pack")
-        chunks.append((pack, chunk_of_row(row, len(encodings), f"{noun}, chunk {i}")))
+        chunk = chunk_of_row(row, len(encodings), f"{noun}, chunk {i}")
+        if max(chunk.length, chunk.raw) > MOST_CHUNK:
+            raise _bad(noun, f"chunk {i} has more than {MOST_CHUNK} bytes")
+        chunks.append((pack, chunk))
     whole = value["whole"]
     if type(whole) is not int or not 0 <= whole <= len(encodings):
         raise _bad(noun, "`whole` is not a number of encodings")

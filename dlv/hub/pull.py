@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import field
 
 import dlv.archiving.reencode as reencode
+import dlv.disk.paths as paths
 import dlv.objects.manifest as manifest_format
 from dlv.archiving.reencode import Overlay, Packing
 from dlv.canonical import hash_bytes
@@ -138,6 +139,9 @@ class _Arrival:
         self.label = f"{ref.name}@{ref.number}"
         data = remote.history.object("manifests", ref.manifest)
         self.manifest: Manifest = manifest_format.decode(data, f"manifest of {self.label}")
+        containers = [c.path for s in self.manifest.snapshots for c in s.containers]
+        for path in (*(entry.path for entry in self.manifest.files), *containers):
+            paths.check(path)
         self.locator: Locator = remote.history.locator(ref)
         self._whole = {each.matrix for each in self.locator.encodings[: self.locator.whole]}
         self.facts = [self._fact(remote, digest) for digest in self.locator.facts]
@@ -237,6 +241,8 @@ def _store(
     outcome: Pulled,
 ) -> None:
     """Packs, files and manifests are written and read back; then one transaction shows them."""
+    for arrival in arrivals:
+        _store_files(repository, store, arrival)
     packs: list[PackRecord] = []
     matrices = dict.fromkeys(name for arrival in arrivals for name in arrival.matrices)
     objects = dict.fromkeys(key for arrival in arrivals for key in arrival.objects)
@@ -251,8 +257,6 @@ def _store(
                     packing.carry_object(kind, name)
             packs = packing.finish(lambda _: None)
         reencode.verify(repository, MatrixStore.of(repository), packs, lambda _: None)
-    for arrival in arrivals:
-        _store_files(repository, store, arrival)
     overlay = Overlay(PackIndex(repository.database), packs)
     view = MatrixStore(repository.packs, repository.tmp, overlay)  # type: ignore[arg-type]
     with closing(view):

@@ -20,7 +20,7 @@ class Ref:
     """One entry in the history of a name: written once, never changed, never removed.
 
     `prev` is the hash of the entry before, None in the first; `nonce` tells two writers apart who
-    mean the same.
+    mean the same. `sig` signs the entry without it; nothing is signed yet.
     """
 
     seq: Natural
@@ -33,6 +33,7 @@ class Ref:
     author: str
     time: Time
     nonce: str
+    sig: str | None = None
     writer: str = WRITER
 
     def encode(self) -> bytes:

@@ -28,6 +28,8 @@ from dlv.config import Config
 from dlv.dql.words import parser
 from dlv.errors import DlvError
 from dlv.events.formats import series as series_format
+from dlv.hub.locator import decode_locator
+from dlv.hub.records import decode_ref
 from dlv.network import json_form, selector
 from dlv.network.graph import Network
 from dlv.pas import footer
@@ -301,6 +303,12 @@ _SOLVER = b'base_lr: 0.01\nlr_policy: "step"\nsolver_mode: GPU\nnet_param { name
 TARGETS: dict[str, Target] = {
     "manifest": Target(partial(_golden, "manifest/1/*.json"), manifest_format.decode, _canonical),
     "fact": Target(partial(_golden, "fact/1/*.json"), fact_format.decode_fact, _canonical),
+    "ref": Target(
+        partial(_golden, "remote/1/ref-*.json"), lambda data: decode_ref(data, "ref"), _canonical
+    ),
+    "locator": Target(
+        partial(_golden, "remote/1/locator.zst"), lambda data: decode_locator(data, "locator")
+    ),
     "bounds": Target(partial(_golden, "bounds/*/*.json"), bounds.decode, _canonical),
     "network": Target(
         partial(_golden, "network/1/*.json"),
