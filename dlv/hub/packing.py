@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
+from functools import partial
 
 from dlv.canonical import hash_bytes
 from dlv.dataclass import dataclass
 from dlv.hub.locator import LocatorBuilder, Row
+from dlv.hub.rebasing import Kept, Rebased
 from dlv.kinds import Piece, Raw
 from dlv.pas.encode import Encoded, encode_elements, encode_object
 from dlv.pas.footer import Encoding, Footer
@@ -68,6 +70,15 @@ class Consignment:
         if encoding.empty:
             self.empty.append(encoding)
         self._add(encoding, self.store.chunks(encoding.matrix))
+
+    def add_rebased(self, found: Rebased, read: Callable[[Kept], Encoded]) -> None:
+        """A matrix as it was encoded for the remote."""
+        for kept in found.parts:
+            part = kept.part
+            members: list[tuple[Owner, int, int]] = [(found.encoding, part.start, part.count)]
+            self.parcels.append(
+                Parcel(part.kind, part.plane, members, kept.length, partial(read, kept))
+            )
 
     def add_object(self, kind: str, name: str) -> None:
         self._add(name, self.store.object_chunks(kind, name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -15,6 +16,7 @@ from dlv.hub.history import published
 from dlv.hub.locator import Locator, LocatorBuilder, LocatorIndex
 from dlv.hub.names import note_published
 from dlv.hub.packing import Consignment, TransferPack
+from dlv.hub.rebasing import Rebased, Rebaser, counterparts
 from dlv.hub.records import Ref, object_key
 from dlv.hub.remotes import Remote
 from dlv.kinds import EncodingRow, Piece
@@ -22,6 +24,7 @@ from dlv.metadata import facts, matrices, versions
 from dlv.metadata.database import Database
 from dlv.metadata.versions import Version
 from dlv.objects.manifest import FileEntry, Manifest, check_name
+from dlv.pas.footer import Encoding
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository, read_object
 from dlv.versions import reachable
@@ -147,7 +150,23 @@ def _send(
         chain = remote.history.chain(name, remote.remembered(repository, name))
         for locator in remote.history.locators(published(chain).values()):
             known.add(locator)
-    plans = [_Plan(repository, version, known) for version in missing]
+    store = MatrixStore.of(repository)
+    with contextlib.closing(Rebaser(store, known, repository.tmp)) as rebaser:
+        plans = [_Plan(repository, version, known, store, rebaser) for version in missing]
+        _send_plans(repository, remote, request, plans, known, renamed, outcome)
+    if not request.dry_run:
+        remote.history.note_names([*there, *(sent.name for sent in outcome.sent)])
+
+
+def _send_plans(
+    repository: Repository,
+    remote: Remote,
+    request: Request,
+    plans: Sequence[_Plan],
+    known: LocatorIndex,
+    renamed: Mapping[str, str],
+    outcome: Published,
+) -> None:
     # What two of them need is sent with the first.
     taken: set[tuple[str, str]] = set()
     for plan in plans:
@@ -166,17 +185,23 @@ def _send(
         known.add(locator)
         outcome.sent.append(_commit(repository, remote, name, request.author, plan, locator))
         note_published(repository, remote.name, {plan.version.id})
-    if not request.dry_run:
-        remote.history.note_names([*there, *(sent.name for sent in outcome.sent)])
 
 
 class _Plan:
     """What one version needs: what the remote has of it, and what must be sent."""
 
-    def __init__(self, repository: Repository, version: Version, known: LocatorIndex) -> None:
+    def __init__(
+        self,
+        repository: Repository,
+        version: Version,
+        known: LocatorIndex,
+        store: MatrixStore,
+        rebaser: Rebaser,
+    ) -> None:
         self.repository, self.version, self._known = repository, version, known
+        self.store, self._rebaser = store, rebaser
         self.manifest = repository.manifest(version.id)
-        self.store = MatrixStore.of(repository)
+        self._bases = _bases(repository, self.manifest)
         self._entries = {entry.blake3: entry for entry in self.manifest.files}
         self.needs: dict[tuple[str, str], None] = {}
         self.send: dict[tuple[str, str], None] = {}
@@ -193,15 +218,30 @@ class _Plan:
         there: EncodingRow | None = None
         if kind == "matrix":
             there = self._known.encoding(name)
-            here = there or self.store.encoding(name)
-            if here is None:
-                raise Damaged(f"tensor {name[:12]} is missing", hint="dlv fsck")
+            here = there or self._encoding(name)
             if here.delta is not None and here.delta.get("base"):
                 yield "matrix", here.delta["base"]
             pieces: Sequence[Piece] = (self._known if there else self.store).chunks(name)
+            if there is None and self._rebased(name) is not None:
+                pieces = ()  # no table is needed
             yield from (("table", str(p.codec["table"])) for p in pieces if "table" in p.codec)
         if there is None and not self._known.object_chunks(kind, name):
             self.send[need] = None
+
+    def _encoding(self, name: str) -> Encoding:
+        """How it will be sent: against what the remote has of the parent, if that is smaller."""
+        here = self.store.encoding(name)
+        if here is None:
+            raise Damaged(f"tensor {name[:12]} is missing", hint="dlv fsck")
+        made = self._rebased(name)
+        return here if made is None else made.encoding
+
+    def _rebased(self, name: str) -> Rebased | None:
+        here = self.store.encoding(name)
+        assert here is not None
+        if here.delta is not None and self._known.encoding(str(here.delta.get("base"))):
+            return None  # a delta against something that is there, found with more patience
+        return self._rebaser.rebased(here, self._bases.get(name))
 
     def leave_out(self, taken: Iterable[tuple[str, str]]) -> None:
         for need in taken:
@@ -211,9 +251,11 @@ class _Plan:
         found = Consignment(self.store)
         for kind, name in self.send:
             if kind == "matrix":
-                encoding = self.store.encoding(name)
-                assert encoding is not None
-                found.add_matrix(encoding)
+                made = self._rebased(name)
+                if made is None:
+                    found.add_matrix(self._encoding(name))
+                else:
+                    found.add_rebased(made, self._rebaser.read)
             elif kind == "file":
                 self._add_file(found, self._entries[name])
             else:
@@ -245,6 +287,23 @@ class _Plan:
     def facts(self) -> list[str]:
         """What travels with a version beside its content: its evaluations."""
         return facts.standing(self.repository.database, "evaluation", self.version.id)
+
+
+def _bases(repository: Repository, manifest: Manifest) -> dict[str, str]:
+    """Matrix -> that of the same tensor in the parent, where both have it."""
+    parent = next((versions.by_id(repository.database, p.id) for p in manifest.parents), None)
+    if parent is None:
+        return {}
+    below = _tensors(repository.manifest(parent.id))
+    return counterparts(_tensors(manifest), below)
+
+
+def _tensors(manifest: Manifest) -> dict[str, str]:
+    """Tensor -> matrix, of the checkpoint that counts."""
+    if manifest.own is None:
+        return {}
+    hashes = manifest.snapshots[manifest.own].hashes
+    return {entry.name: h for entry, h in zip(manifest.tensors, hashes, strict=True) if h}
 
 
 def _needs(

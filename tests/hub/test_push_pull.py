@@ -140,6 +140,35 @@ def test_a_fine_tune_sends_its_difference(
     assert check.check(other).faults == []
 
 
+def test_a_fine_tune_of_all_layers_is_sent_as_deltas(
+    tmp_path: Path,
+    other: Repository,
+    commit_model: Callable[..., str],
+    archived: Callable[..., Any],
+) -> None:
+    """Also where an archive keeps the new version whole and the old one as its difference."""
+    repository, _ = Repository.init(tmp_path / "base")
+    rng = np.random.default_rng(1)
+    layers = {f"layer{i}": rng.normal(size=(200, 300)).astype("f4") for i in range(4)}
+    store = MemoryStore()
+    sizes = []
+    for turn in range(11):
+        commit_model(repository, "net", layers)
+        if turn == 2:
+            archived(repository)
+        sizes.append(publish(repository, store).bytes)
+        for name, values in layers.items():
+            layers[name] = values + rng.normal(0, 1e-4, values.shape).astype("f4")
+    assert max(sizes[1:8]) < sizes[0] * 0.75
+    # Chains that readers have to go through stay short.
+    assert sizes[9] > sizes[0] * 0.9
+    pull(other, store)
+    assert check.check(other).faults == []
+    for version in versions.all_versions(repository.database):
+        assert contents(other, version.id) == contents(repository, version.id)
+    repository.close()
+
+
 def test_what_another_clone_has_pulled_costs_nothing_under_another_name(
     lived: Repository, other: Repository
 ) -> None:
