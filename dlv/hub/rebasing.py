@@ -14,6 +14,7 @@ from typing import BinaryIO, cast
 from dlv.dataclass import dataclass
 from dlv.dtypes import DTYPES
 from dlv.hub.locator import LocatorIndex
+from dlv.pas.coders.small import encode_small
 from dlv.pas.encode import SMALL, Encoded, Part, encode_delta
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import default_layout
@@ -103,13 +104,25 @@ class Rebaser:
                 Kept(Part(part.kind, part.plane, part.start, part.count, bare), at, len(data))
             )
 
-        target, known = self._store.matrix(encoding.matrix), self._store.matrix(base)
+        def restart() -> None:
+            kept.clear()
+            self._file.truncate(start)
+
+        given = (self._store.matrix(encoding.matrix), self._store.matrix(base))
+        dtype, shape = encoding.dtype, encoding.shape
         try:
-            made = encode_delta(
-                *("sub", target, known, encoding.dtype, encoding.shape),
-                *(encoding.matrix, base, keep),
-                layout=default_layout(),
-            )
+            if under.delta is None and encoding.delta is None:
+                made = encode_delta(
+                    *("sub", *given, dtype, shape, encoding.matrix, base, keep),
+                    layout=default_layout(),
+                )
+            else:
+                # An archive has taken its time for these, so the same search is worth it here.
+                made = encode_small(
+                    *(*given, dtype, shape, encoding.matrix, base, keep),
+                    slow=False,
+                    restart=restart,
+                )
         except ValueError:
             return None
         found = Rebased(made, tuple(kept))
