@@ -6,6 +6,7 @@ already is known by its hash, so a fetch that was cut goes on where it was.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -79,7 +80,8 @@ class Fetcher:
 
     def forget(self, packs: Iterable[str]) -> None:
         for pack in packs:
-            self.path(pack).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what stays is found or removed by the next pull
+                self.path(pack).unlink()
 
     def _absent(self, pack: str, chunks: Sequence[_Chunk]) -> list[_Chunk]:
         try:
@@ -108,6 +110,8 @@ class Fetcher:
                         why="content does not match its hash",
                     )
                 _write(descriptor, part, chunk.offset)
+            if not all(_held(descriptor, chunk) for chunk in run):
+                raise durable.misread(str(self.path(pack)))
         finally:
             os.close(descriptor)
 

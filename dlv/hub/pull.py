@@ -265,11 +265,14 @@ def _store(
         repository.write_manifest(arrival.manifest)
     # With nothing new there is nothing for `undo` to take back.
     with repository.change("pull" if arrivals else "fetch", request.author) as change:
+        for arrival in arrivals:  # what gc took of it here is about to be back
+            for fact in facts.standing(change.db, "removal", arrival.ref.manifest):
+                change.record("undo", fact, {})
         outcome.versions = make_visible(change, packs, ready, skip_known=True)
         shown = {version.id for version in outcome.versions}
         for arrival in arrivals:
-            for fact in arrival.facts:
-                change.adopt(fact)
+            for evaluation in arrival.facts:
+                change.adopt(evaluation)
             if arrival.ref.manifest in shown and arrival.removed:
                 gone: dict[str, object] = {"steps": arrival.removed, "collected": arrival.removed}
                 change.record("removal", arrival.ref.manifest, gone)

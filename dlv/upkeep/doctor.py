@@ -30,6 +30,7 @@ EXTRAS = {
     "prompt": ("prompt_toolkit", "completion and history in dlv query"),
     "tensorboard": ("tensorboard", "dlv tensorboard"),
     "plots": ("matplotlib", "charts of dlv plots as PNG"),
+    "remote": ("obstore", "remotes in object stores and on web servers"),
     "pandas": ("pandas", "answers of queries as a DataFrame"),
     "optuna": ("optuna", "evaluate .. using tpe"),
     "ray": ("ray", "evaluate .. on ray"),

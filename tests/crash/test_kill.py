@@ -27,6 +27,8 @@ ELSEWHERE = {
     "tensorboard": "test_kill_ingest.py: what it keeps is read again from the logs",
     "trials": "--stop is one row of the ledger",
     "completion": "outside of any repository",
+    "remote": "a key of the configuration",
+    "clone": "a new repository, with what pull does",
 }
 READING = {"desc", "diff", "doctor", "help", "log", "metrics", "show", "stats", "status"}
 SLICES = 4  # so that the processes of a test run share the points

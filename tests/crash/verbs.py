@@ -36,6 +36,15 @@ FOURTH: list[Step] = [*THIRD, 4, ["add", "."], ["commit", "-m", "fourth"]]
 HIDDEN: list[Step] = [*FOURTH, ["rm", "-f", "lenet@1", "lenet@3"]]
 # And taken by gc, in a time to come: nothing of it is deleted now. One snapshot stays removed.
 TAKEN: list[Step] = [*HIDDEN, ["DLV_NOW=2046-01-01T00:00:00.000000Z", "gc", "-y"]]
+# Published, and then taken by gc: a pull brings it back.
+TAKEN_BACK: list[Step] = [
+    *SECOND,
+    ["remote", "add", "origin", "team"],
+    ["publish", "lenet@2"],
+    ["checkout", "-f", "lenet@1"],
+    ["rm", "-f", "lenet@2"],
+    GC,
+]
 PLACE = "@quarantine"  # in a command: the one folder of quarantine there is
 RESTORE = ("gc", "--restore", PLACE, "-q")
 
@@ -126,6 +135,8 @@ VERBS = {
     "eval": Verb(("eval", "-q", "lenet@2", "data.npz"), [*SECOND, "data"]),
     "derive": Verb(INTO),
     "evaluate": Verb(EVALUATE, [*SECOND, "a trainer"], ("inline",)),
+    "publish": Verb(("publish", "-q", "lenet@2"), [*SECOND, ["remote", "add", "origin", "team"]]),
+    "pull": Verb(("pull", "-q", "lenet@2"), TAKEN_BACK),
     "rebuild": Verb(("fsck", "--rebuild")),
     "older": Verb(("list",), release="schema-1"),
     "older, tag": Verb(("tag", "new", "lenet@1"), release="schema-2"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,6 +18,8 @@ import dlv.hub.pull as pulling
 import dlv.hub.push as pushing
 import dlv.repository.undo as undo
 import dlv.upkeep.check as check
+import dlv.upkeep.collect as collect
+import dlv.versions.remove as remove
 from dlv.canonical import timestamp
 from dlv.errors import Conflict, DlvError, NotFound, RemoteError, UnsafeInput
 from dlv.hub.history import History, published
@@ -31,6 +35,12 @@ from dlv.weights.store import MatrixStore
 from tests.hub.stores import MemoryStore, web_server
 
 UUID = "ab" * 32
+
+
+class Silent:
+    """A bar that nobody sees."""
+
+    def advance(self, count: int) -> None: ...
 
 
 def remote_of(repository: Repository, store: Store) -> Remote:
@@ -236,6 +246,26 @@ def test_undo_takes_a_pull_back_but_not_what_was_seen(lived: Repository, other: 
     again = pull(other, store)
     assert again.versions == []
     assert len(again.hidden) == again.known
+
+
+def test_what_gc_took_comes_back(tmp_path: Path, commit_model: Callable[..., str]) -> None:
+    repository, _ = Repository.init(tmp_path / "base")
+    first = commit_model(repository, "net", {"a": np.zeros(3000, "f4")}, files={"f.txt": "x"})
+    second = commit_model(repository, "net", {"a": np.ones(3000, "f4")})
+    store = MemoryStore()
+    publish(repository, store)
+    with repository.change("checkout") as change:
+        change.set_head(first)
+    remove.remove(repository, ["net@2"], "Ada")
+    request = collect.Request(grace=datetime.timedelta())
+    collect.collect(repository, request, progress=lambda *_: contextlib.nullcontext(Silent()))
+    assert versions.by_id(repository.database, second) is None
+    done = pull(repository, store, "net")
+    assert [version.id for version in done.versions] == [second]
+    assert labels(repository) == ["net@1", done.versions[0].label]
+    assert check.rebuild(repository).faults == []
+    assert len(labels(repository)) == 2
+    repository.close()
 
 
 def test_evaluations_travel(lived: Repository, other: Repository) -> None:
