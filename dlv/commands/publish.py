@@ -38,11 +38,12 @@ def run(
     import dlv.hub.push as push
     import dlv.hub.remotes as remotes
 
+    repository = call.repository
     name_, url = names.address(call.config, remote)
     with call.progress("Publishing") as bar:
-        there = remotes.open_remote(call.repository, name_, url, call.environ, create=not dry_run)
+        there = remotes.open_remote(repository, name_, url, call.environ, create=not dry_run)
         done = push.publish(
-            call.repository,
+            repository,
             there,
             push.Request(
                 references=refs,

@@ -48,11 +48,12 @@ def run(
 
     if everything and models:
         raise UsageError("--all cannot be used with REF", hint="dlv pull --all")
+    repository = call.repository
     name_, url, wanted = names.split(call.config, remote, models)
     with call.progress("Pulling") as bar:
-        there = remotes.open_remote(call.repository, name_, url, call.environ)
+        there = remotes.open_remote(repository, name_, url, call.environ)
         done = pulling.pull(
-            call.repository,
+            repository,
             there,
             pulling.Request(
                 names=wanted,

@@ -64,15 +64,15 @@ def split(
     config: Config, name: str | None, references: Sequence[str]
 ) -> tuple[str, str, list[str]]:
     """(remote, its address, references without it) of references such as origin:lenet@3."""
-    known = configured(config)
     wanted = []
     for text in references:
         before, colon, rest = text.partition(":")
-        if colon and before in known:
+        if colon:
+            address(config, before)
             if name not in (None, before):
                 raise UsageError("one remote at a time", why=f"{name} and {before} are named")
             name = before
-        wanted.append(rest if colon and before == name else text)
+        wanted.append(rest if colon else text)
     return (*address(config, name), wanted)
 
 

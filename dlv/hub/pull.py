@@ -111,13 +111,13 @@ def _chosen(
         if number == "latest":
             refs = list(there.values())[-1:]
         if not refs:
-            known = sorted({ref.name for ref in there.values()})
+            known = remote.history.names()
             labels = [f"{ref.name}@{ref.number}" for ref in there.values()]
             raise NotFound(
                 f"{remote.name} has no version {text}",
                 why=f"it has {', '.join(labels[-5:])}" if labels else None,
-                did_you_mean=nearest(name, known),
-                hint=f"dlv pull {remote.name}:{name}" if labels else None,
+                did_you_mean=[] if labels else nearest(name, known),
+                hint=f"dlv pull {remote.name}:{name}" if labels else "to pull all: dlv pull --all",
             )
         found += refs
     looked = dict.fromkeys(text.partition("@")[0] for text in names)
