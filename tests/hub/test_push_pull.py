@@ -406,9 +406,16 @@ def test_chunks_that_had_come_are_not_fetched_again(
     repository.close()
 
 
+@pytest.mark.parametrize(
+    "writers_and_rounds", [(4, 3), pytest.param((16, 12), marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("backend", ["memory", "directory", "s3"])
 def test_writers_at_once(
-    tmp_path: Path, commit_model: Callable[..., str], backend: str, request: pytest.FixtureRequest
+    tmp_path: Path,
+    commit_model: Callable[..., str],
+    backend: str,
+    writers_and_rounds: tuple[int, int],
+    request: pytest.FixtureRequest,
 ) -> None:
     """Each publishes under one name until it is there: nothing is lost, and the chain is one."""
     memory = MemoryStore()
@@ -424,7 +431,7 @@ def test_writers_at_once(
             return DirectoryStore(tmp_path / "remote")
         return ObjectStore(f"s3://{place}", environ)
 
-    writers, rounds = 4, 3
+    writers, rounds = writers_and_rounds
 
     def write(number: int) -> None:
         with Repository.init(tmp_path / f"w{number}")[0] as repository:
