@@ -88,6 +88,11 @@ def bomb(store: MemoryStore) -> None:
     change_ref(store, locator=hash_bytes(data))
 
 
+def hint_into_the_blue(store: MemoryStore) -> None:
+    store.objects["refs/lenet/hint"] = b'{"seq": 1099511627000}'
+    change_ref(store, locator="a" * 64)
+
+
 LIES: dict[str, Callable[[MemoryStore], object]] = {
     "a ref that is not JSON": lambda store: store.objects.update({REF: b"{"}),
     "a ref of megabytes": lambda store: store.objects.update({REF: b" " * (1 << 20)}),
@@ -123,10 +128,7 @@ LIES: dict[str, Callable[[MemoryStore], object]] = {
     ),
     "files outside the project": swapped_files,
     "files of another tree": lambda store: change_manifest(store, tree="1" * 40),
-    "a hint into the blue": lambda store: (
-        store.objects.update({"refs/lenet/hint": b'{"seq": 1099511627000}'}),
-        change_ref(store, locator="a" * 64),
-    ),
+    "a hint into the blue": hint_into_the_blue,
 }
 
 

@@ -271,7 +271,7 @@ def test_what_gc_took_comes_back(tmp_path: Path, commit_model: Callable[..., str
 def test_evaluations_travel(lived: Repository, other: Repository) -> None:
     version = versions.by_number(lived.database, "lenet", 4)
     assert version is not None
-    data = {
+    data: dict[str, object] = {
         "step": None,
         "data": {"name": "test.npz", "fingerprint": "1"},
         "metrics": {"loss": 0.5},
