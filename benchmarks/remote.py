@@ -1,8 +1,8 @@
-"""Publishing to and cloning from S3, beside the store's own client and DVC on the same bucket.
+"""Publish to S3 and clone from it, compared with the store's own clients and with DVC.
 
-A moto server runs in a process of its own, so all of them talk to the same one. `dvc push` joins
-in if a dvc program with its S3 support is named with --dvc or found on the PATH; for git-lfs, which
-sends whole files, the bytes of the files stand. Prints a table and, as its last line, JSON.
+All of them use one moto server, in a process of its own. `dvc push` is measured if a dvc program
+with S3 support is named with --dvc or found on the PATH. git-lfs sends whole files, so the size of
+the file is its figure. Prints a table and, as the last line, JSON.
 """
 
 from __future__ import annotations
@@ -174,23 +174,23 @@ def fine_tune(bench: Bench, dvc: str | None) -> dict[str, Any]:
         name: values + rng.normal(0, 2e-5, values.shape).astype("f4")
         for name, values in weights.items()
     }
-    found: dict[str, Any] = {}
+    sizes: dict[str, Any] = {}
     bench.dlv(folder, "init")
     bench.dlv(folder, "remote", "add", "origin", "s3://models/tuned")
     bench.commit(folder, weights, "base")
     bench.dlv(folder, "publish")
     bench.commit(folder, tuned, "fine-tune")
     whole = (folder / "model.safetensors").stat().st_size
-    found["file"] = whole
-    found["planned"] = bench.dlv(folder, "publish", "--dry-run")[0]["pack_bytes"]
+    sizes["file"] = whole
+    sizes["planned"] = bench.dlv(folder, "publish", "--dry-run")[0]["pack_bytes"]
     before = _packs(folder)
     bench.dlv(folder, "archive")
-    found["archive saves"] = before - _packs(folder)
-    found["stored delta"] = _packs(folder) - before // 2
-    found["sent"] = bench.dlv(folder, "publish")[0]["bytes_sent"]
+    sizes["archive saves"] = before - _packs(folder)
+    sizes["stored delta"] = _packs(folder) - before // 2
+    sizes["sent"] = bench.dlv(folder, "publish")[0]["bytes_sent"]
     if dvc is not None:
-        found["dvc push"] = _dvc(bench, dvc, weights, tuned)
-    return found
+        sizes["dvc push"] = _dvc(bench, dvc, weights, tuned)
+    return sizes
 
 
 def _packs(folder: Path) -> int:
@@ -226,15 +226,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", type=int, default=1024, metavar="MB")
     parser.add_argument("--dvc", default=shutil.which("dvc"), help="a dvc program")
-    given = parser.parse_args()
+    options = parser.parse_args()
     pipe = subprocess.PIPE
     server = subprocess.Popen([sys.executable, "-c", SERVER], stdin=pipe, stdout=pipe, text=True)
     assert server.stdout is not None
     try:
         with tempfile.TemporaryDirectory() as base:
             bench = Bench(int(server.stdout.readline()), Path(base))
-            large = new_bytes(bench, given.size)
-            tuned = fine_tune(bench, given.dvc)
+            large = new_bytes(bench, options.size)
+            tuned = fine_tune(bench, options.dvc)
     finally:
         server.kill()
         server.wait()

@@ -136,7 +136,7 @@ OPTION_HABITS = {
         "dlv has no branches",
         "to start another model from a version: dlv copy REF NAME",
     ),
-    ("dlv log", "-p"): ("dlv log shows no changes", "dlv diff HEAD~1 HEAD"),
+    ("dlv log", "-p"): ("dlv log does not show changes", "dlv diff HEAD~1 HEAD"),
 }
 NOT_YET = ("merge", "rebase", "serve", "ui")
 

@@ -183,6 +183,7 @@ KEYS: dict[str, Key] = {
 }
 
 
+REMOTE_PREFIX = "remote."
 REMOTE = re.compile(r"remote\.[A-Za-z0-9][A-Za-z0-9-]*")
 _REMOTE = Key("address of a remote", "", pattern=r"[^\n\r\0]+", form="a folder or an address")
 
@@ -276,6 +277,14 @@ class Config:
     def values(self) -> list[Setting]:
         return list(self._settings.values())
 
+    def remotes(self) -> dict[str, str]:
+        """Addresses of the configured remotes, by name."""
+        return {
+            key.removeprefix(REMOTE_PREFIX): str(setting.value)
+            for key, setting in self._settings.items()
+            if key.startswith(REMOTE_PREFIX)
+        }
+
     def set(self, level: str, key: str, value: str) -> Setting:
         """Write one key, leaving every other line of the file as it is."""
         path = self._path(level)
@@ -361,6 +370,7 @@ def _meant(names: list[str]) -> str:
 
 
 def is_key(key: str) -> bool:
+    """Return whether the key exists; remotes can have any name."""
     return key in KEYS or REMOTE.fullmatch(key) is not None
 
 

@@ -1,4 +1,4 @@
-"""`dlv clone`: a repository of all that a remote has."""
+"""`dlv clone`: create a repository from a remote."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from dlv.views.pulled import emit_pulled
 def run(call: Invocation, url: str, directory: str | None) -> None:
     """Create a repository with all versions of a remote.
 
-    DIR is the last part of URL by default. The remote is called origin. No files are restored:
-    that is what dlv checkout is for.
+    DIR is the last part of URL by default. The remote is called origin. To restore files, use dlv
+    checkout.
     """
     import dlv.hub.cloning as cloning
     from dlv.hub.stores.opening import absolute
@@ -32,10 +32,10 @@ def run(call: Invocation, url: str, directory: str | None) -> None:
     address = absolute(url, call.directory)
     folder = call.directory / (directory or address.rstrip("/").rpartition("/")[2])
     with call.progress("Cloning") as bar:
-        there, done = cloning.clone(
+        opened, done = cloning.clone(
             address, folder, call.environ, call.author, progress=bar.advance, total=bar.expect
         )
-    emit_pulled(call.output, "clone", there, done, dry_run=False, folder=str(folder.resolve()))
+    emit_pulled(call.output, "clone", opened, done, dry_run=False, folder=str(folder.resolve()))
     call.output.message(f"cloned into {Path(folder)}")
     if done.versions:
         call.next_step(f"to restore files: cd {folder} && dlv checkout {done.versions[-1].label}")

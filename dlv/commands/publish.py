@@ -41,10 +41,10 @@ def run(
     repository = call.repository
     name_, url = names.address(call.config, remote)
     with call.progress("Publishing") as bar:
-        there = remotes.open_remote(repository, name_, url, call.environ, create=not dry_run)
+        opened = remotes.open_remote(repository, name_, url, call.environ, create=not dry_run)
         done = push.publish(
             repository,
-            there,
+            opened,
             push.Request(
                 references=refs,
                 author=call.author,
@@ -54,7 +54,7 @@ def run(
                 total=bar.expect,
             ),
         )
-    traffic = there.store.traffic
+    traffic = opened.store.traffic
     rows: list[list[Cell]] = [
         [
             Text(sent.version.label, "bold"),

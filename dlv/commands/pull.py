@@ -39,8 +39,8 @@ def run(
 
     REF is a model such as lenet or origin:lenet, or one of its versions such as lenet@2. Without
     REF, new versions of all models pulled or published before are fetched. Nothing becomes
-    visible before every chunk, tensor and file was verified. The working directory and HEAD do
-    not change.
+    visible before every chunk, tensor and file has been verified. The working directory and HEAD
+    do not change.
     """
     import dlv.hub.names as names
     import dlv.hub.pull as pulling
@@ -51,10 +51,10 @@ def run(
     repository = call.repository
     name_, url, wanted = names.split(call.config, remote, models)
     with call.progress("Pulling") as bar:
-        there = remotes.open_remote(repository, name_, url, call.environ)
+        opened = remotes.open_remote(repository, name_, url, call.environ)
         done = pulling.pull(
             repository,
-            there,
+            opened,
             pulling.Request(
                 names=wanted,
                 author=call.author,
@@ -65,6 +65,6 @@ def run(
                 total=bar.expect,
             ),
         )
-    emit_pulled(call.output, "pull", there, done, dry_run=dry_run)
+    emit_pulled(call.output, "pull", opened, done, dry_run=dry_run)
     if done.versions:
         call.next_step(f"to restore the files: dlv checkout {done.versions[-1].label}")

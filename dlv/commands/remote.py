@@ -46,7 +46,7 @@ def run(
     from dlv.hub.stores.opening import absolute
 
     repository = call.repository
-    known = names.configured(call.config)
+    known = call.config.remotes()
     if action == "list":
         if name is not None:
             raise UsageError("dlv remote list takes no name", hint="dlv remote list")

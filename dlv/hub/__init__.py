@@ -1,5 +1,5 @@
-"""Remotes: what repositories share over a folder, an object store or a web server.
+"""Remotes: sharing versions over a folder, an object store or a web server.
 
-`stores` moves bytes, `history` reads who published what, `locator` says where the chunks of a
-version are, `push` and `pull` do the work.
+Start at `push` and `pull`. `stores/` are the backends, `history` is the list of published versions,
+`locator` lists the chunks of a version, `packing` and `fetching` move them.
 """

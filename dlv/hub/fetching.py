@@ -1,7 +1,7 @@
-"""Chunks of a remote, fetched in ranges into files that survive a cut.
+"""Fetch chunks of a remote in ranges, into files from which an interrupted fetch continues.
 
-Each pack has a file in the cache in which the chunks lie where the pack has them. What is there
-already is known by its hash, so a fetch that was cut goes on where it was.
+The cache has a file for each pack, with chunks at the same offsets as in the pack. Their hashes
+tell which of them have arrived.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import dlv.disk.durable as durable
 from dlv.canonical import hash_bytes
-from dlv.errors import RemoteError, UnsafeInput
+from dlv.errors import UnsafeInput
 from dlv.hub.locator import LocatorIndex
 from dlv.hub.records import object_key
 from dlv.hub.stores.interface import MissingObject, Store
@@ -23,8 +23,8 @@ from dlv.kinds import Piece
 from dlv.pas.chunks import SUFFIX
 from dlv.weights.store import MatrixStore
 
-GAP = 64 << 10  # bytes that nobody needs, fetched to save a request
-RANGE = 16 << 20  # a range is about as long at most; a cut costs those on their way
+GAP = 64 << 10  # unneeded bytes between two chunks that are fetched to save a request
+RANGE = 16 << 20  # longest range; an interruption loses the ranges in flight
 STREAMS = 8
 
 
@@ -35,7 +35,7 @@ class _Chunk(NamedTuple):
 
 
 class Fetcher:
-    """The cached parts of a remote's packs."""
+    """Fetches chunks of packs into the cache."""
 
     def __init__(self, store: Store, cache: Path) -> None:
         self.store, self.folder = store, cache / "packs"
@@ -44,22 +44,18 @@ class Fetcher:
         return durable.path_of(self.folder, pack, SUFFIX)
 
     def missing(self, pieces: Iterable[Piece]) -> dict[str, list[_Chunk]]:
-        """Pack -> its chunks that are not here yet, in order."""
-        wanted: dict[str, set[_Chunk]] = {}
+        """Return the chunks that are not in the cache, by pack and in order."""
+        needed: dict[str, set[_Chunk]] = {}
         for piece in pieces:
             chunk = _Chunk(piece.offset, piece.length, piece.blake3)
-            wanted.setdefault(piece.pack, set()).add(chunk)
-        found = {}
-        for pack, chunks in wanted.items():
-            rest = self._absent(pack, sorted(chunks))
-            if rest:
-                found[pack] = rest
-        return found
+            needed.setdefault(piece.pack, set()).add(chunk)
+        missing = {pack: self._absent(pack, sorted(chunks)) for pack, chunks in needed.items()}
+        return {pack: chunks for pack, chunks in missing.items() if chunks}
 
     def fetch(
         self, missing: dict[str, list[_Chunk]], progress: Callable[[int], None] = lambda _: None
     ) -> None:
-        """Fetch them, several ranges at a time; every chunk is checked before it is kept."""
+        """Fetch chunks, several ranges at a time. Each chunk is verified before it is written."""
         ranges = [(pack, run) for pack, chunks in missing.items() for run in _runs(chunks)]
         for pack in missing:
             durable.make_directory(self.path(pack).parent)
@@ -80,7 +76,7 @@ class Fetcher:
 
     def forget(self, packs: Iterable[str]) -> None:
         for pack in packs:
-            with contextlib.suppress(OSError):  # what stays is found or removed by the next pull
+            with contextlib.suppress(OSError):  # the next pull can use or delete it
                 self.path(pack).unlink()
 
     def _absent(self, pack: str, chunks: Sequence[_Chunk]) -> list[_Chunk]:
@@ -89,7 +85,7 @@ class Fetcher:
         except FileNotFoundError:
             return list(chunks)
         with file:
-            return [chunk for chunk in chunks if not _held(file.fileno(), chunk)]
+            return [chunk for chunk in chunks if not _is_stored(file.fileno(), chunk)]
 
     def _fetch(self, pack: str, run: Sequence[_Chunk]) -> None:
         start = run[0].offset
@@ -97,9 +93,7 @@ class Fetcher:
         try:
             data = memoryview(self.store.get_range(object_key("packs", pack), start, length))
         except MissingObject as error:
-            raise RemoteError(
-                f"{self.store.url} has lost {error.key}", hint="publish the version again"
-            ) from None
+            raise self.store.incomplete(error) from None
         descriptor = os.open(self.path(pack), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             for chunk in run:
@@ -110,13 +104,13 @@ class Fetcher:
                         why="content does not match its hash",
                     )
                 _write(descriptor, part, chunk.offset)
-            if not all(_held(descriptor, chunk) for chunk in run):
+            if not all(_is_stored(descriptor, chunk) for chunk in run):
                 raise durable.misread(str(self.path(pack)))
         finally:
             os.close(descriptor)
 
 
-def _held(descriptor: int, chunk: _Chunk) -> bool:
+def _is_stored(descriptor: int, chunk: _Chunk) -> bool:
     return hash_bytes(os.pread(descriptor, chunk.length, chunk.offset)) == chunk.blake3
 
 
@@ -130,7 +124,7 @@ def _write(descriptor: int, data: memoryview, offset: int) -> None:
 
 
 def _runs(chunks: Sequence[_Chunk]) -> list[list[_Chunk]]:
-    """Chunks that one range fetches together."""
+    """Group chunks by the range that fetches them."""
     runs: list[list[_Chunk]] = []
     for chunk in chunks:
         if runs:
@@ -144,7 +138,7 @@ def _runs(chunks: Sequence[_Chunk]) -> list[list[_Chunk]]:
 
 
 class FetchedStore(MatrixStore):
-    """Weights as a remote has them, read out of the cache; new packs go to the repository."""
+    """Reads weights from the cache; writers that use it put new packs into the repository."""
 
     def __init__(self, fetcher: Fetcher, index: LocatorIndex, packs: Path, tmp: Path) -> None:
         super().__init__(packs, tmp, index)

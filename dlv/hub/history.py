@@ -1,4 +1,4 @@
-"""Who published what under a name, in order: the chain of refs, read, checked and extended."""
+"""The history of each model on a remote: a chain of refs that is read, verified and extended."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from pathlib import Path
 
 import dlv.disk.durable as durable
 from dlv.canonical import hash_bytes
-from dlv.errors import Damaged, NewerFormat, RemoteError, UnsafeInput
+from dlv.errors import Damaged, RemoteError, UnsafeInput
 from dlv.hub.locator import MOST_BYTES, Locator, decode_locator
 from dlv.hub.records import MOST_REF, Ref, decode_ref, hint_key, object_key, ref_key
 from dlv.hub.stores.interface import MissingObject, Store
 from dlv.objects.manifest import NAME
 
 NAMES, MOST_NAMES = "index/names.json", 16 << 20
-BATCH = 16  # refs that are asked for at once
+BATCH = 16  # refs requested at once
 MOST_MANIFEST = 16 << 20
 MOST = {"manifests": MOST_MANIFEST, "locators": MOST_BYTES, "facts": MOST_MANIFEST}
 
 
 class History:
-    """The refs and locators of a remote; what was read once is kept in `cache`."""
+    """Reads refs, locators, manifests and facts of a remote, and caches them."""
 
     def __init__(self, store: Store, cache: Path, tmp: Path) -> None:
         self.store, self.cache, self._tmp = store, cache, tmp
         self._chains: dict[str, list[Ref]] = {}
 
     def names(self) -> list[str]:
-        """Every name that something was published under.
+        """Return all model names, from a listing or from the list that publishers keep.
 
-        A web server cannot list: there the list counts that publishers leave.
+        A web server cannot be listed.
         """
         if self.store.writable:
             keys = self.store.keys("refs/")
-            found = {key.split("/")[1] for key in keys if key.count("/") >= 2}
-            return sorted(name for name in found if NAME.match(name))
+            names = {key.split("/")[1] for key in keys if key.count("/") >= 2}
+            return sorted(name for name in names if NAME.match(name))
         data = self.store.find(NAMES, most=MOST_NAMES)
         try:
-            found = json.loads(data or b"{}")["names"]
-            return sorted(name for name in found if isinstance(name, str) and NAME.match(name))
+            listed = json.loads(data or b"{}")["names"]
+            return sorted(name for name in listed if isinstance(name, str) and NAME.match(name))
         except (ValueError, KeyError, TypeError, RecursionError):
             return []
 
     def note_names(self, names: Iterable[str]) -> None:
-        """Leave the list of names for those who cannot list them."""
+        """Write the list of names for clients that read over a web server."""
         data = json.dumps({"names": sorted(set(names))}).encode()
         with contextlib.suppress(RemoteError):
             if self.store.find(NAMES, most=MOST_NAMES) != data:
                 self.store.put(NAMES, data)
 
     def chain(self, name: str, remembered: tuple[int, str] | None) -> list[Ref]:
-        """All refs of a name, oldest first. `remembered`: (seq, hash) of the last one seen."""
+        """Return all refs, oldest first; `remembered` is (seq, hash) of the last one seen."""
         chain = self._chains.get(name) or self._cached(name)
         known = len(chain)
         self._extend(name, chain, self._hint(name))
@@ -65,34 +65,32 @@ class History:
         return chain
 
     def known(self, name: str) -> list[Ref]:
-        """What an earlier command has read of them; the remote is not asked."""
+        """Return the refs read so far, without contacting the remote."""
         return self._chains.get(name) or self._cached(name)
 
     def append(self, ref: Ref) -> bool:
-        """Publish a ref by one PUT-if-absent; False: another writer was first.
+        """Publish a ref by one PUT-if-absent; return False if another writer was first.
 
-        After an error nobody knows whether it was written, so it is read: our nonce is in it.
+        An error can hide a success, so the ref is read back. Its nonce tells whose it is.
         """
         data, key = ref.encode(), ref_key(ref.name, ref.seq)
         try:
             won = self.store.create(key, data)
         except RemoteError:
-            there = self.store.find(key, most=MOST_REF)
-            if there is None:
+            if self.store.find(key, most=MOST_REF) is None:
                 raise
-            won = there == data
-        if not won:
-            won = self.store.find(key, most=MOST_REF) == data
+            won = False
+        won = won or self.store.find(key, most=MOST_REF) == data
         if won:
             chain = [*self.known(ref.name), ref]
             self._chains[ref.name] = chain
             self._keep(ref.name, chain)
-            with contextlib.suppress(RemoteError):  # it only saves requests
+            with contextlib.suppress(RemoteError):  # the hint only saves requests
                 self.store.put(hint_key(ref.name), json.dumps({"seq": ref.seq}).encode())
         return won
 
     def object(self, kind: str, digest: str) -> bytes:
-        """A manifest, locator or fact, checked against its name and kept."""
+        """Return a manifest, locator or fact, verified by its hash and cached."""
         path = durable.path_of(self.cache / kind, digest, "")
         try:
             data = path.read_bytes()
@@ -103,9 +101,7 @@ class History:
         try:
             data = self.store.get(object_key(kind, digest), most=MOST[kind])
         except MissingObject as error:
-            raise RemoteError(
-                f"{self.store.url} has lost {error.key}", hint="publish the version again"
-            ) from None
+            raise self.store.incomplete(error) from None
         if hash_bytes(data) != digest:
             raise UnsafeInput(
                 f"{object_key(kind, digest)} at {self.store.url} is not what its name says"
@@ -115,21 +111,20 @@ class History:
         return data
 
     def locator(self, ref: Ref) -> Locator:
-        found = decode_locator(
-            self.object("locators", ref.locator), f"locator of {ref.name}@{ref.number}"
-        )
-        if found.version != ref.manifest:
-            raise UnsafeInput(f"the locator of {ref.name}@{ref.number} is of another version")
-        return found
+        label = f"{ref.name}@{ref.number}"
+        locator = decode_locator(self.object("locators", ref.locator), f"locator of {label}")
+        if locator.version != ref.manifest:
+            raise UnsafeInput(f"the locator of {label} belongs to another version")
+        return locator
 
     def locators(self, refs: Iterable[Ref]) -> list[Locator]:
-        """Of each version the newest one, read side by side."""
+        """Return the newest locator of each version; several are read at a time."""
         newest = {ref.manifest: ref for ref in refs if ref.kind in ("publish", "reencode")}
         with ThreadPoolExecutor(8) as pool:
             return list(pool.map(self.locator, newest.values()))
 
     def _hint(self, name: str) -> int:
-        """How many refs there are at least, as far as somebody has noted."""
+        """Return the noted number of refs, 0 if it is missing or invalid."""
         data = self.store.find(hint_key(name), most=MOST_REF)
         try:
             seq = json.loads(data or b"{}").get("seq", 0)
@@ -138,18 +133,17 @@ class History:
         return seq if type(seq) is int and 0 <= seq < 1 << 40 else 0
 
     def _extend(self, name: str, chain: list[Ref], hint: int) -> None:
-        """Read on until there is no next one: refs are dense, and the hint may be stale."""
+        """Read refs after the known ones. They have no gaps, so the first missing one ends them.
+
+        `hint` only decides how many refs are requested at once, because it can be wrong.
+        """
         with ThreadPoolExecutor(BATCH) as pool:
             while True:
                 begin = len(chain) + 1
                 count = min(max(1, hint - len(chain)), BATCH)
-                found = list(
-                    pool.map(lambda seq: self._ref(name, seq), range(begin, begin + count))
-                )
-                for ref in found:
+                seqs = range(begin, begin + count)
+                for ref in list(pool.map(lambda seq: self._ref(name, seq), seqs)):
                     if ref is None:
-                        if len(chain) < hint and len(chain) >= begin:
-                            hint = len(chain)  # the hint tells too much: it is no promise
                         return
                     _check_link(self.store.url, name, chain, ref)
                     chain.append(ref)
@@ -160,13 +154,11 @@ class History:
             return None
         try:
             return decode_ref(data, f"{ref_key(name, seq)} at {self.store.url}")
-        except NewerFormat:
-            raise
         except Damaged as error:
             raise UnsafeInput(error.message, why=error.why) from None
 
     def _cached(self, name: str) -> list[Ref]:
-        """The chain as it was kept; whatever does not fit any more is read again."""
+        """Return the cached chain up to the first entry that is invalid."""
         chain: list[Ref] = []
         try:
             lines = (self.cache / "refs" / f"{name}.jsonl").read_bytes().splitlines()
@@ -196,9 +188,9 @@ def _check_link(url: str, name: str, chain: list[Ref], ref: Ref) -> None:
 def _check_remembered(url: str, name: str, chain: list[Ref], remembered: tuple[int, str]) -> None:
     seq, digest = remembered
     if len(chain) < seq or chain[seq - 1].hash != digest:
-        why = f"it had {seq} entries when it was read last, and has {len(chain)} now"
+        why = f"it had {seq} entries when last read, and now has {len(chain)}"
         if len(chain) >= seq:
-            why = f"entry {seq} is another one than when it was read last"
+            why = f"entry {seq} differs from the one read last"
         raise UnsafeInput(
             f"the history of {name} at {url} was changed",
             why=why,
@@ -207,11 +199,11 @@ def _check_remembered(url: str, name: str, chain: list[Ref], remembered: tuple[i
 
 
 def published(chain: Iterable[Ref]) -> dict[str, Ref]:
-    """Manifest -> the ref that published it, of versions that were not retired since."""
-    found: dict[str, Ref] = {}
+    """Return the publishing ref of each version that was not retired later, by manifest."""
+    refs: dict[str, Ref] = {}
     for ref in chain:
         if ref.kind == "publish":
-            found[ref.manifest] = ref
+            refs[ref.manifest] = ref
         elif ref.kind == "retire":
-            found.pop(ref.manifest, None)
-    return found
+            refs.pop(ref.manifest, None)
+    return refs

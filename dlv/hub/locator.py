@@ -1,7 +1,7 @@
-"""Locators: where all chunks of one version lie on a remote, so that nothing has to be listed.
+"""Locators list where the chunks of a version are on a remote, so that no store has to be listed.
 
-A locator holds the rows of encodings and chunks as the footers of packs have them, with the pack
-of each chunk. In a remote a plane may be divided between packs.
+The rows of encodings and chunks are those of pack footers, plus the pack of each chunk. On a
+remote, a plane can be divided between packs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dlv.kinds import Piece
 from dlv.objects.record import check_format
 from dlv.pas.chunks import MATRIX_KINDS, OBJECT_KINDS
 from dlv.pas.coders.zstd import ZstdCodec, decompress
-from dlv.pas.footer import Chunk, Encoding, chunk_of_row, encoding_of_row
+from dlv.pas.footer import Chunk, Encoding, chunk_of_row, encoding_of_row, pieces_of_chunk
 
 FORMAT = "dlv/locator/1"
 MOST_BYTES = 64 << 20  # decoded
@@ -40,33 +40,18 @@ class Row(NamedTuple):
             for owner, *_ in self.chunk.members
         ]
 
-    def pieces(self, kind: str, name: str) -> Iterator[Piece]:
-        """The parts of this owner in the chunk."""
-        chunk, at = self.chunk, 0
-        for owner, (_, start, count) in zip(self.owners(), chunk.members, strict=True):
-            if owner == (kind, name):
-                yield Piece(
-                    name,
-                    self.pack,
-                    chunk.kind,
-                    chunk.plane,
-                    chunk.offset,
-                    chunk.length,
-                    chunk.raw,
-                    chunk.blake3,
-                    chunk.codec,
-                    at,
-                    start,
-                    count,
-                )
-            at += count
+    def pieces(self, name: str) -> Iterator[Piece]:
+        """The parts of this matrix or object in the chunk."""
+        pieces = pieces_of_chunk(self.chunk, self.encodings, self.pack)
+        return (piece for piece in pieces if piece.object == name)
 
 
 @dataclass
 class Locator:
     """Encodings and chunks that a version needs; a chunk names its pack by index.
 
-    The first `whole` encodings have all their chunks here. The others only share some of these.
+    All chunks of the first `whole` encodings are listed. The other encodings only share chunks with
+    them.
     """
 
     version: str
@@ -100,7 +85,7 @@ class Locator:
 
 
 class LocatorBuilder:
-    """Collects rows for the locator of one version; each chunk is entered once."""
+    """Collects the rows of a locator; a chunk that is added twice is listed once."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, int], Row] = {}
@@ -117,19 +102,19 @@ class LocatorBuilder:
         self._encodings.setdefault(encoding.matrix, encoding)
 
     def finish(self, version: str, whole: Iterable[str]) -> Locator:
-        """`whole`: the matrices whose chunks were all added."""
+        """Return the locator; all chunks of the `whole` matrices were added."""
         own = dict.fromkeys(whole)
         order = [*own, *(name for name in self._encodings if name not in own)]
         at = {name: index for index, name in enumerate(order)}
         packs = {name: i for i, name in enumerate(dict.fromkeys(pack for pack, _ in self._rows))}
-        made = Locator(version, list(packs), [self._encodings[name] for name in order], len(own))
+        locator = Locator(version, list(packs), [self._encodings[name] for name in order], len(own))
         for row in self._rows.values():
             members = tuple(
                 (owner if isinstance(owner, str) else at[row.encodings[owner].matrix], start, count)
                 for owner, start, count in row.chunk.members
             )
-            made.chunks.append((packs[row.pack], replace(row.chunk, members=members)))
-        return made
+            locator.chunks.append((packs[row.pack], replace(row.chunk, members=members)))
+        return locator
 
 
 def decode_locator(data: bytes, noun: str) -> Locator:
@@ -167,10 +152,10 @@ def _list(value: Any, key: str, noun: str) -> list[Any]:
 
 
 def _hashes(value: Any, key: str, noun: str) -> list[str]:
-    found = _list(value, key, noun)
-    if not all(is_hash(each) for each in found):
+    hashes = _list(value, key, noun)
+    if not all(is_hash(each) for each in hashes):
         raise _bad(noun, f"`{key}` has something other than hashes")
-    return found
+    return hashes
 
 
 def _bad(noun: str, why: str) -> Damaged:
@@ -178,7 +163,7 @@ def _bad(noun: str, why: str) -> Damaged:
 
 
 class LocatorIndex:
-    """What weight stores ask, answered from locators: the first that knows a tensor counts."""
+    """The index of a weight store over locators; of a tensor in several, the first one counts."""
 
     def __init__(self, locators: Iterable[Locator] = ()) -> None:
         self.encodings: dict[str, Encoding] = {}
@@ -208,4 +193,4 @@ class LocatorIndex:
 
     def object_chunks(self, kind: str, name: str) -> list[Piece]:
         rows = self.rows.get((kind, name), ())
-        return [piece for row in rows for piece in row.pieces(kind, name)]
+        return [piece for row in rows for piece in row.pieces(name)]

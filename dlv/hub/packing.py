@@ -1,8 +1,8 @@
-"""Transfer packs: what a remote lacks, cut into packs small enough to be sent again after a cut.
+"""Transfer packs: what a remote lacks, in packs that are small enough to be sent twice.
 
-Chunks go as they are stored. Only where a shared chunk also holds what is not sent, its part is
-encoded anew. The packs follow from what is sent alone, so a retry makes the same ones, and finds
-on the remote what has arrived. A plane may be divided between packs: locators say where it is.
+Chunks are sent as they are stored. Only a shared chunk that also holds other tensors is encoded
+again, with the part that is sent. The same input gives the same packs, so a retry can skip those
+that have arrived. A plane can be divided between packs, which is why there are locators.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from dlv.canonical import hash_bytes
 from dlv.dataclass import dataclass
 from dlv.hub.locator import LocatorBuilder, Row
-from dlv.hub.rebasing import Kept, Rebased
+from dlv.hub.rebasing import Rebased, SpooledPart
 from dlv.kinds import Piece, Raw
 from dlv.pas.encode import Encoded, encode_elements, encode_object
 from dlv.pas.footer import Encoding, Footer
@@ -23,8 +23,7 @@ from dlv.pas.packs import MAX_OBJECT_CHUNK, PackWriter
 from dlv.pas.spool import lane_of
 from dlv.weights.store import MatrixStore
 
-PACK = 16 << 20  # about so many bytes; a cut costs the packs on their way
-GROUP = 256 << 10  # decoded length at which a shared chunk is full
+PACK = 16 << 20  # size at which a pack is sent; an interruption loses the packs in flight
 
 _BYTES = default_layout()  # one plane of bytes is its own layout
 Owner = Encoding | str
@@ -32,7 +31,7 @@ Owner = Encoding | str
 
 @dataclass
 class Parcel:
-    """A chunk to send: whose bytes it has, and how to come by them when its turn comes."""
+    """A chunk to send: its members, and a function that reads or encodes it when it is needed."""
 
     kind: str
     plane: int | None
@@ -59,7 +58,7 @@ class TransferPack:
 
 @dataclass
 class Consignment:
-    """Everything to send of one or more versions."""
+    """Collects the chunks to send for one version, and cuts them into packs."""
 
     store: MatrixStore
     parcels: list[Parcel] = field(default_factory=list)
@@ -71,20 +70,20 @@ class Consignment:
             self.empty.append(encoding)
         self._add(encoding, self.store.chunks(encoding.matrix))
 
-    def add_rebased(self, found: Rebased, read: Callable[[Kept], Encoded]) -> None:
-        """A matrix as it was encoded for the remote."""
-        for kept in found.parts:
-            part = kept.part
-            members: list[tuple[Owner, int, int]] = [(found.encoding, part.start, part.count)]
+    def add_rebased(self, rebased: Rebased, read: Callable[[SpooledPart], Encoded]) -> None:
+        """Add a matrix that was encoded for the remote."""
+        for spooled in rebased.parts:
+            part = spooled.part
+            members: list[tuple[Owner, int, int]] = [(rebased.encoding, part.start, part.count)]
             self.parcels.append(
-                Parcel(part.kind, part.plane, members, kept.length, partial(read, kept))
+                Parcel(part.kind, part.plane, members, spooled.length, partial(read, spooled))
             )
 
     def add_object(self, kind: str, name: str) -> None:
         self._add(name, self.store.object_chunks(kind, name))
 
     def add_content(self, kind: str, name: str, size: int, read: Callable[[], bytes]) -> None:
-        """A named object that is in no pack here: a file."""
+        """Add a file, which is in no local pack."""
         for start in range(0, max(1, size), MAX_OBJECT_CHUNK):
             count = min(size - start, MAX_OBJECT_CHUNK)
 
@@ -112,7 +111,7 @@ class Consignment:
         )
 
     def _cut_out(self, owners: list[tuple[Owner, Piece]]) -> Parcel:
-        """What is sent of a chunk that also holds something else."""
+        """Return the sent part of a shared chunk as a chunk of its own."""
         owners.sort(key=lambda each: each[1].at)
         first = owners[0][1]
 
@@ -129,13 +128,13 @@ class Consignment:
         return Parcel(first.kind, first.plane, members, size, encoded, small=True)
 
     def seal(self) -> None:
-        """All that is to be sent is known: settle what becomes of shared chunks."""
+        """Decide which shared chunks are sent whole, and sort; nothing can be added after it."""
         for owners in self._shared.values():
             piece = owners[0][1]
             whole = sum(each.count for _, each in owners) == piece.raw
             self.parcels.append(self._stored(owners, piece) if whole else self._cut_out(owners))
         self._shared.clear()
-        # Tables, bounds and the first planes lie in front: who reads a little reads these.
+        # Tables, bounds and first planes come first, for readers that need only these.
         lanes = [lane_of(p.kind, p.plane, small=p.small) for p in self.parcels]
         order = sorted(range(len(lanes)), key=lambda i: (lanes[i], i))
         self.parcels = [self.parcels[i] for i in order]
@@ -145,20 +144,22 @@ class Consignment:
         return sum(parcel.length for parcel in self.parcels)
 
     def packs(self) -> Iterator[TransferPack]:
-        """Made one at a time, so that memory holds those on their way alone."""
-        current = _Building()
+        """Yield the packs one at a time, so that only those in flight are in memory."""
+        current = _PackInMemory()
         for encoding in self.empty:
             current.writer.add_encoding(encoding)
         for parcel in self.parcels:
             current.add(parcel)
             if current.size >= PACK:
                 yield current.finish()
-                current = _Building()
+                current = _PackInMemory()
         if current.size or self.empty:
             yield current.finish()
 
 
-class _Building:
+class _PackInMemory:
+    """A pack that is being written; PackWriter sees it as a file."""
+
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._written = 0

@@ -1,4 +1,4 @@
-"""What a store really does, tried out before a remote is trusted to it."""
+"""Probe a store: does it do what a remote depends on?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RACES, WRITERS = 5, 8
 
 
 def probe(store: Store) -> dict[str, Any]:
-    """Write below probe/, look what becomes of it, and remove it."""
+    """Write objects below probe/, read them back, and delete them."""
     top = f"probe/{os.urandom(8).hex()}"
     keys: list[str] = []
 
@@ -21,46 +21,43 @@ def probe(store: Store) -> dict[str, Any]:
         keys.append(f"{top}/{name}")
         return keys[-1]
 
-    found: dict[str, Any] = {}
+    abilities: dict[str, Any] = {}
     twice = key("twice")
     first = store.create(twice, b"first")
     second = store.create(twice, b"second")
-    found["create"] = first and not second and store.get(twice, most=16) == b"first"
-    found["races"] = sum(_race(store, key(f"race{i}")) for i in range(RACES))
+    abilities["create"] = first and not second and store.get(twice, most=16) == b"first"
+    abilities["races"] = sum(_race(store, key(f"race{i}")) for i in range(RACES))
     whole = key("whole")
     data = bytes(range(256)) * 16
     store.put(whole, data)
-    found["read_after_write"] = store.get(whole, most=1 << 16) == data
-    found["list_after_write"] = whole in store.keys(f"{top}/")
+    abilities["read_after_write"] = store.get(whole, most=1 << 16) == data
+    abilities["list_after_write"] = whole in store.keys(f"{top}/")
     try:
-        found["ranges"] = store.get_range(whole, 1000, 100) == data[1000:1100]
+        abilities["ranges"] = store.get_range(whole, 1000, 100) == data[1000:1100]
     except RemoteError:
-        found["ranges"] = False
-    for each in keys:
-        store.delete(each)
-    return found
+        abilities["ranges"] = False
+    for written in keys:
+        store.delete(written)
+    return abilities
 
 
 def _race(store: Store, key: str) -> bool:
-    """Whether of several writers at once exactly one wins, and its bytes are there."""
-    said = [b"%d" % i for i in range(WRITERS)]
+    """Return whether exactly one of several simultaneous writers succeeds, with its own bytes."""
+    contents = [b"%d" % i for i in range(WRITERS)]
     with ThreadPoolExecutor(WRITERS) as pool:
-        won = [
-            data
-            for data, made in zip(said, pool.map(lambda d: store.create(key, d), said), strict=True)
-            if made
-        ]
-    return len(won) == 1 and store.get(key, most=16) == won[0]
+        created = list(pool.map(lambda data: store.create(key, data), contents))
+    winners = [data for data, won in zip(contents, created, strict=True) if won]
+    return len(winners) == 1 and store.get(key, most=16) == winners[0]
 
 
-def check(store: Store, found: dict[str, Any], *, single_writer: bool) -> None:
-    """Refuse a store on which two that publish at once could lose a version."""
-    if not found["read_after_write"]:
-        raise RemoteError(f"{store.url} does not give back what was just written")
-    if (not found["create"] or found["races"] < RACES) and not single_writer:
-        why = "it overwrites objects that must be written only once (PUT-if-absent)"
+def check(store: Store, abilities: dict[str, Any], *, single_writer: bool) -> None:
+    """Refuse a store in which simultaneous publishers could lose a version."""
+    if not abilities["read_after_write"]:
+        raise RemoteError(f"{store.url} does not return what was just written")
+    exclusive = abilities["create"] and abilities["races"] == RACES
+    if not exclusive and not single_writer:
         raise RemoteError(
             f"{store.url} cannot be shared safely",
-            why=why,
+            why="it overwrites objects that must be written only once (PUT-if-absent)",
             hint="if you are the only one who writes there: add --single-writer",
         )

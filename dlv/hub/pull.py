@@ -1,9 +1,9 @@
-"""Pull: versions of a remote, fetched, verified to the last byte, and only then visible."""
+"""Pull versions: fetch them, verify every byte, and only then make them visible."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import field
 
 import dlv.archiving.reencode as reencode
@@ -36,9 +36,9 @@ from dlv.weights.writer import PackRecord
 
 @dataclass
 class Request:
-    """`names`: lenet or lenet@3, none = what is new of models that were pulled before.
+    """`names` are models or versions (lenet, lenet@3), by default all models pulled before.
 
-    `name`: what the model is called here. `everything`: all models of the remote.
+    `everything`: all models of the remote. `name`: the name of the model in this repository.
     """
 
     names: Sequence[str]
@@ -52,26 +52,35 @@ class Request:
 
 @dataclass
 class Pulled:
-    """`versions`: what is new here; `known`: how many were here already."""
+    """`versions` are new in this repository; it already had `known` others."""
 
     versions: list[Version] = field(default_factory=list)
-    origins: dict[str, Ref] = field(default_factory=dict)  # version id -> its ref there
+    origins: dict[str, Ref] = field(default_factory=dict)  # refs by version id
     known: int = 0
-    hidden: list[Version] = field(default_factory=list)  # of these: removed or undone here
-    names: list[str] = field(default_factory=list)  # what was looked at there
-    bytes: int = 0  # of chunks that came, or would come
+    hidden: list[Version] = field(default_factory=list)  # of the known ones: removed or undone
+    names: list[str] = field(default_factory=list)  # of the models whose history was read
+    bytes: int = 0  # of chunks that were fetched, or would be
 
 
 def pull(repository: Repository, remote: Remote, request: Request) -> Pulled:
-    """Fetch what is missing of the chosen versions; they become visible together."""
+    """Fetch the chosen versions; they become visible together."""
     outcome = Pulled()
     outcome.names, chosen = _chosen(repository, remote, request)
-    here = versions.by_ids(repository.database, [ref.manifest for ref in chosen])
-    fresh = [ref for ref in chosen if ref.manifest not in here]
-    outcome.known = len(here)
-    outcome.hidden = [each for each in here.values() if each.state in ("removed", "undone")]
-    outcome.origins = {ref.manifest: ref for ref in fresh}
-    arrivals = [_Arrival(repository, remote, ref) for ref in fresh]
+    # gc must not delete what is stored already and therefore not fetched.
+    with nullcontext() if request.dry_run else repository.writing():
+        _fetch(repository, remote, request, chosen, outcome)
+    return outcome
+
+
+def _fetch(
+    repository: Repository, remote: Remote, request: Request, chosen: Sequence[Ref], outcome: Pulled
+) -> None:
+    known = versions.by_ids(repository.database, [ref.manifest for ref in chosen])
+    new = [ref for ref in chosen if ref.manifest not in known]
+    outcome.known = len(known)
+    outcome.hidden = [v for v in known.values() if v.state in ("removed", "undone")]
+    outcome.origins = {ref.manifest: ref for ref in new}
+    arrivals = [_Arrival(repository, remote, ref) for ref in new]
     index = LocatorIndex(arrival.locator for arrival in arrivals)
     fetcher = Fetcher(remote.store, remote.history.cache)
     pieces = [piece for arrival in arrivals for piece in arrival.pieces(index)]
@@ -79,18 +88,17 @@ def pull(repository: Repository, remote: Remote, request: Request) -> Pulled:
     outcome.bytes = sum(chunk.length for chunks in missing.values() for chunk in chunks)
     request.total(outcome.bytes)
     if request.dry_run:
-        return outcome
+        return
     fetcher.fetch(missing, request.progress)
-    store = FetchedStore(fetcher, index, repository.packs, repository.tmp)
-    with closing(store), repository.writing():
+    with closing(FetchedStore(fetcher, index, repository.packs, repository.tmp)) as store:
         _store(repository, remote, request, store, arrivals, outcome)
     fetcher.forget(dict.fromkeys(piece.pack for piece in pieces))
-    return outcome
 
 
 def _chosen(
     repository: Repository, remote: Remote, request: Request
 ) -> tuple[list[str], list[Ref]]:
+    """Return the names of the models, and the refs of the versions to pull."""
     names = list(request.names)
     if request.everything:
         names = remote.history.names()
@@ -98,41 +106,41 @@ def _chosen(
         names = _followed(repository, remote)
         if not names:
             raise UsageError(
-                "which model?", why="none was pulled before", hint=f"dlv pull {remote.name}:NAME"
+                "a model must be named",
+                why=f"none was pulled from {remote.name} before",
+                hint=f"dlv pull {remote.name}:NAME",
             )
-    found: list[Ref] = []
+    chosen: dict[str, Ref] = {}
     for text in names:
         name, _, number = text.partition("@")
         manifest_format.check_name(name)
-        chain = remote.history.chain(name, remote.remembered(repository, name))
-        there = published(chain)
-        note_published(repository, remote.name, set(there))
-        refs = [ref for ref in there.values() if number in ("", str(ref.number))]
+        available = published(remote.chain(repository, name))
+        note_published(repository, remote.name, set(available))
+        refs = [ref for ref in available.values() if number in ("", str(ref.number))]
         if number == "latest":
-            refs = list(there.values())[-1:]
+            refs = list(available.values())[-1:]
         if not refs:
-            known = remote.history.names()
-            labels = [f"{ref.name}@{ref.number}" for ref in there.values()]
+            labels = [f"{ref.name}@{ref.number}" for ref in available.values()]
             raise NotFound(
                 f"{remote.name} has no version {text}",
                 why=f"it has {', '.join(labels[-5:])}" if labels else None,
-                did_you_mean=[] if labels else nearest(name, known),
+                did_you_mean=[] if labels else nearest(name, remote.history.names()),
                 hint=f"dlv pull {remote.name}:{name}" if labels else "to pull all: dlv pull --all",
             )
-        found += refs
-    looked = dict.fromkeys(text.partition("@")[0] for text in names)
-    return list(looked), list({ref.manifest: ref for ref in found}.values())
+        chosen |= {ref.manifest: ref for ref in refs}
+    models = dict.fromkeys(text.partition("@")[0] for text in names)
+    return list(models), list(chosen.values())
 
 
 def _followed(repository: Repository, remote: Remote) -> list[str]:
-    """Names of which this repository has seen refs of the remote."""
+    """Return the models that were pulled from the remote or published to it."""
     prefix = f"{remote.file.uuid}/"
     subjects = facts.subjects(repository.database, "remote-head")
     return [name.removeprefix(prefix) for name in subjects if name.startswith(prefix)]
 
 
 class _Arrival:
-    """One version on its way: its manifest, and where its chunks are."""
+    """A version to pull: its manifest and locator, and later what of it must be fetched."""
 
     def __init__(self, repository: Repository, remote: Remote, ref: Ref) -> None:
         self.repository, self.ref = repository, ref
@@ -145,8 +153,8 @@ class _Arrival:
         self.locator: Locator = remote.history.locator(ref)
         self._whole = {each.matrix for each in self.locator.encodings[: self.locator.whole]}
         self.facts = [self._fact(remote, digest) for digest in self.locator.facts]
-        # Whoever published it had removed the other checkpoints.
-        self.kept = [
+        # The other checkpoints had been removed before the version was published.
+        self.checkpoints = [
             index
             for index, snapshot in enumerate(self.manifest.snapshots)
             if self._whole.issuperset(digest for digest in snapshot.hashes if digest)
@@ -156,22 +164,22 @@ class _Arrival:
 
     @property
     def removed(self) -> list[int | None]:
-        """Steps of the checkpoints that are on the remote no more."""
+        """Steps of the checkpoints that the remote does not have."""
         snapshots = enumerate(self.manifest.snapshots)
-        return [snapshot.step for index, snapshot in snapshots if index not in self.kept]
+        return [snapshot.step for index, snapshot in snapshots if index not in self.checkpoints]
 
     def _fact(self, remote: Remote, digest: str) -> Fact:
         fact = decode_fact(remote.history.object("facts", digest), f"fact of {self.label}")
         if (fact.kind, fact.subject) != ("evaluation", self.ref.manifest):
-            raise UnsafeInput(f"{self.label} brings a fact about something else", why=fact.kind)
+            raise UnsafeInput(f"{self.label} has a fact about something else", why=fact.kind)
         return fact
 
     def pieces(self, index: LocatorIndex) -> Iterator[Piece]:
-        """All that must come; collects which tensors and objects these are."""
+        """Yield what must be fetched; note its tensors and objects."""
         own = LocatorIndex([self.locator])
         known = PackIndex(self.repository.database)
         manifest = self.manifest
-        pending = [d for index in self.kept for d in manifest.snapshots[index].hashes if d]
+        pending = [d for index in self.checkpoints for d in manifest.snapshots[index].hashes if d]
         if manifest.network is not None:
             pending += [each["hash"] for each in manifest.network.constants]
         pending.reverse()
@@ -207,12 +215,12 @@ class _Arrival:
         return [entry for entry, _ in files.check(self.manifest.files)]
 
     def _named(self, own: LocatorIndex) -> Iterator[tuple[str, str]]:
-        """Networks, curves, skeletons and bounds; the manifest may know more than the locator."""
+        """Yield networks, curves, skeletons and bounds, from the locator and from the manifest."""
         yield from (key for key in own.rows if key[0] not in ("matrix", "table", "file"))
         if self.manifest.network is not None:
             yield "network", self.manifest.network.id
         yield from (("series", each.hash) for each in self.manifest.series)
-        for position in self.kept:
+        for position in self.checkpoints:
             yield from reachable.skeletons(self.manifest, position)
 
     def _object(self, index: LocatorIndex, kind: str, name: str) -> Iterator[Piece]:
@@ -240,7 +248,7 @@ def _store(
     arrivals: Sequence[_Arrival],
     outcome: Pulled,
 ) -> None:
-    """Packs, files and manifests are written and read back; then one transaction shows them."""
+    """Write files, packs and manifests and read them back; then make the versions visible."""
     for arrival in arrivals:
         _store_files(repository, store, arrival)
     packs: list[PackRecord] = []
@@ -263,11 +271,11 @@ def _store(
         ready = [_new_version(view, arrival, request.name) for arrival in arrivals]
     for arrival in arrivals:
         repository.write_manifest(arrival.manifest)
-    # With nothing new there is nothing for `undo` to take back.
+    # Without a new version there is nothing to undo, and `undo` skips fetches.
     with repository.change("pull" if arrivals else "fetch", request.author) as change:
-        for arrival in arrivals:  # what gc took of it here is about to be back
-            for fact in facts.standing(change.db, "removal", arrival.ref.manifest):
-                change.record("undo", fact, {})
+        for arrival in arrivals:  # a version that gc deleted comes back
+            for removal in facts.standing(change.db, "removal", arrival.ref.manifest):
+                change.record("undo", removal, {})
         outcome.versions = make_visible(change, packs, ready, skip_known=True)
         shown = {version.id for version in outcome.versions}
         for arrival in arrivals:
@@ -292,14 +300,16 @@ def _store_files(repository: Repository, store: FetchedStore, arrival: _Arrival)
     for entry in arrival.missing_files():
         data = bytes(store.object("file", entry.blake3))
         if hash_bytes(data) != entry.blake3 or len(data) != entry.bytes:
-            raise UnsafeInput(f"the file {entry.path} of {arrival.label} has another content")
+            raise UnsafeInput(
+                f"the file {entry.path} of {arrival.label} does not match its manifest"
+            )
         contents[entry.git] = data
     files = FileStore(repository.files_git)
     with repository.alone("files.lock"):
         tree = files.store_contents(manifest.files, contents, arrival.label)
     if tree != manifest.tree:
         raise UnsafeInput(
-            f"the files of {arrival.label} are not those of its manifest", why=f"tree {tree}"
+            f"the files of {arrival.label} do not match its manifest", why=f"tree {tree}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Publish: what a remote lacks of some versions is sent, then one small PUT makes each visible."""
+"""Publish versions: send what the remote lacks, then make each visible with one small PUT."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dlv.hub.history import published
 from dlv.hub.locator import Locator, LocatorBuilder, LocatorIndex
 from dlv.hub.names import note_published
 from dlv.hub.packing import Consignment, TransferPack
-from dlv.hub.rebasing import Rebased, Rebaser, counterparts
+from dlv.hub.rebasing import Rebased, Rebaser
 from dlv.hub.records import Ref, object_key
 from dlv.hub.remotes import Remote
 from dlv.kinds import EncodingRow, Piece
@@ -30,12 +30,12 @@ from dlv.repository.handle import Repository, read_object
 from dlv.versions import reachable
 from dlv.weights.store import MatrixStore
 
-STREAMS = 4  # packs on their way at one time
+STREAMS = 4  # packs that are sent at once
 
 
 @dataclass
 class Request:
-    """Which versions to publish, none = HEAD; `name`: under which name there."""
+    """What to publish, by default HEAD; `name` is the name of the model on the remote."""
 
     references: Sequence[str]
     author: str
@@ -47,7 +47,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Sent:
-    """A version that the remote has now, and its number there."""
+    """A published version, with its name and number on the remote."""
 
     version: Version
     name: str
@@ -56,7 +56,7 @@ class Sent:
 
 @dataclass
 class Published:
-    """What came of it; `known`: versions that the remote had already."""
+    """What was published; `known` are versions that the remote already had."""
 
     sent: list[Sent] = field(default_factory=list)
     known: list[Version] = field(default_factory=list)
@@ -65,21 +65,23 @@ class Published:
 
 
 def publish(repository: Repository, remote: Remote, request: Request) -> Published:
-    """Send versions and the ancestors that the remote lacks, the oldest first."""
+    """Publish versions and their ancestors, oldest first."""
     outcome = Published()
     if not remote.store.writable:
-        raise RemoteError(f"{remote.url} is read-only", hint="publish where it is served from")
+        raise RemoteError(
+            f"{remote.url} is read-only", hint="publish to the folder or bucket that it serves"
+        )
     wanted = _wanted(repository, request.references)
     renamed = _models(repository, request)
     names = dict.fromkeys(renamed.get(version.name, version.name) for version in wanted)
-    there: dict[str, Ref] = {}
+    refs: dict[str, Ref] = {}
     for name in names:
-        chain = remote.history.chain(name, remote.remembered(repository, name))
+        chain = remote.chain(repository, name)
         _check_seen(repository, remote, chain, name)
-        there |= published(chain)
-    missing = [version for version in wanted if version.id not in there]
-    outcome.known = [version for version in wanted if version.id in there]
-    note_published(repository, remote.name, set(there))
+        refs |= published(chain)
+    missing = [version for version in wanted if version.id not in refs]
+    outcome.known = [version for version in wanted if version.id in refs]
+    note_published(repository, remote.name, set(refs))
     if missing:
         with repository.holding():
             _send(repository, remote, request, missing, renamed, outcome)
@@ -95,22 +97,20 @@ def publish(repository: Repository, remote: Remote, request: Request) -> Publish
 
 
 def _wanted(repository: Repository, references: Sequence[str]) -> list[Version]:
-    """The versions and their ancestors, oldest first."""
+    """Return the referenced versions and their ancestors, oldest first."""
     db = repository.database
     if not references and repository.head is None:
-        raise UsageError("nothing to publish: no version yet", hint="dlv commit")
-    found: dict[str, Version] = {}
+        raise UsageError("nothing to publish: no versions yet", hint="dlv commit")
+    wanted: dict[str, Version] = {}
     for text in references or ("HEAD",):
         version = revisions.version(db, text)
-        lineage = versions.ancestors(db, version.key)
-        for each in lineage if version.number is not None else ():
-            if each.number is not None and each.state == "live":
-                found[each.id] = each
-    return sorted(found.values(), key=lambda version: (version.created, version.key))
+        lineage = versions.ancestors(db, version.key) if version.number is not None else []
+        wanted |= {v.id: v for v in lineage if v.number is not None and v.state == "live"}
+    return sorted(wanted.values(), key=lambda version: (version.created, version.key))
 
 
 def _models(repository: Repository, request: Request) -> dict[str, str]:
-    """The name on the remote of each model that is published under another one."""
+    """Map models to their names on the remote, where `--name` changes them."""
     if request.name is None:
         return {}
     check_name(request.name)
@@ -121,7 +121,7 @@ def _models(repository: Repository, request: Request) -> dict[str, str]:
 
 
 def _check_seen(repository: Repository, remote: Remote, chain: Sequence[Ref], name: str) -> None:
-    """Nothing is published on top of what nobody here has looked at."""
+    """Refuse to publish after versions that this repository has not pulled."""
     unseen = [
         ref
         for ref in published(chain).values()
@@ -145,9 +145,9 @@ def _send(
     outcome: Published,
 ) -> None:
     known = LocatorIndex()
-    there = remote.history.names()
-    for name in there:
-        chain = remote.history.chain(name, remote.remembered(repository, name))
+    names = remote.history.names()
+    for name in names:
+        chain = remote.chain(repository, name)
         for locator in remote.history.locators(published(chain).values()):
             known.add(locator)
     store = MatrixStore.of(repository)
@@ -155,7 +155,7 @@ def _send(
         plans = [_Plan(repository, version, known, store, rebaser) for version in missing]
         _send_plans(repository, remote, request, plans, known, renamed, outcome)
     if not request.dry_run:
-        remote.history.note_names([*there, *(sent.name for sent in outcome.sent)])
+        remote.history.note_names([*names, *(sent.name for sent in outcome.sent)])
 
 
 def _send_plans(
@@ -167,7 +167,7 @@ def _send_plans(
     renamed: Mapping[str, str],
     outcome: Published,
 ) -> None:
-    # What two of them need is sent with the first.
+    # What two versions need is sent with the first of them.
     taken: set[tuple[str, str]] = set()
     for plan in plans:
         plan.leave_out(taken)
@@ -188,7 +188,7 @@ def _send_plans(
 
 
 class _Plan:
-    """What one version needs: what the remote has of it, and what must be sent."""
+    """The (kind, hash) pairs that one version needs, and those of them that must be sent."""
 
     def __init__(
         self,
@@ -213,93 +213,94 @@ class _Plan:
                 pending += self._behind(need)
 
     def _behind(self, need: tuple[str, str]) -> Iterator[tuple[str, str]]:
-        """What is needed to read it, in the encoding that will count there."""
+        """Yield what a tensor needs to be decoded on the remote; note what must be sent."""
         kind, name = need
-        there: EncodingRow | None = None
+        remote_encoding: EncodingRow | None = None
         if kind == "matrix":
-            there = self._known.encoding(name)
-            here = there or self._encoding(name)
-            if here.delta is not None and here.delta.get("base"):
-                yield "matrix", here.delta["base"]
-            pieces: Sequence[Piece] = (self._known if there else self.store).chunks(name)
-            if there is None and self._rebased(name) is not None:
+            remote_encoding = self._known.encoding(name)
+            encoding = remote_encoding or self._encoding(name)
+            if encoding.delta is not None and encoding.delta.get("base"):
+                yield "matrix", encoding.delta["base"]
+            pieces: Sequence[Piece] = (self._known if remote_encoding else self.store).chunks(name)
+            if remote_encoding is None and self._rebased(name) is not None:
                 pieces = ()  # no table is needed
             yield from (("table", str(p.codec["table"])) for p in pieces if "table" in p.codec)
-        if there is None and not self._known.object_chunks(kind, name):
+        if remote_encoding is None and not self._known.object_chunks(kind, name):
             self.send[need] = None
 
     def _encoding(self, name: str) -> Encoding:
-        """How it will be sent: against what the remote has of the parent, if that is smaller."""
-        here = self.store.encoding(name)
-        if here is None:
+        """Return the encoding on the remote: the stored one, or a smaller delta."""
+        stored = self.store.encoding(name)
+        if stored is None:
             raise Damaged(f"tensor {name[:12]} is missing", hint="dlv fsck")
-        made = self._rebased(name)
-        return here if made is None else made.encoding
+        rebased = self._rebased(name)
+        return stored if rebased is None else rebased.encoding
 
     def _rebased(self, name: str) -> Rebased | None:
-        here = self.store.encoding(name)
-        assert here is not None
-        if here.delta is not None and self._known.encoding(str(here.delta.get("base"))):
-            return None  # a delta against something that is there, found with more patience
-        return self._rebaser.rebased(here, self._bases.get(name))
+        stored = self.store.encoding(name)
+        assert stored is not None
+        if stored.delta is not None and self._known.encoding(str(stored.delta.get("base"))):
+            return None  # the stored delta can be sent, and `archive` searched longer for it
+        return self._rebaser.rebased(stored, self._bases.get(name))
 
     def leave_out(self, taken: Iterable[tuple[str, str]]) -> None:
         for need in taken:
             self.send.pop(need, None)
 
     def consignment(self) -> Consignment:
-        found = Consignment(self.store)
+        shipment = Consignment(self.store)
         for kind, name in self.send:
             if kind == "matrix":
-                made = self._rebased(name)
-                if made is None:
-                    found.add_matrix(self._encoding(name))
+                rebased = self._rebased(name)
+                if rebased is None:
+                    shipment.add_matrix(self._encoding(name))
                 else:
-                    found.add_rebased(made, self._rebaser.read)
+                    shipment.add_rebased(rebased, self._rebaser.read)
             elif kind == "file":
-                self._add_file(found, self._entries[name])
+                self._add_file(shipment, self._entries[name])
             else:
-                found.add_object(kind, name)
-        found.seal()
-        return found
+                shipment.add_object(kind, name)
+        shipment.seal()
+        return shipment
 
-    def _add_file(self, found: Consignment, entry: FileEntry) -> None:
+    def _add_file(self, shipment: Consignment, entry: FileEntry) -> None:
         files = FileStore(self.repository.files_git)
-        found.add_content("file", entry.blake3, entry.bytes, lambda: files.read(entry))
+        shipment.add_content("file", entry.blake3, entry.bytes, lambda: files.read(entry))
 
     def locator(self, packs: Sequence[TransferPack]) -> Locator:
-        """The packs just sent, and from the remote's own locators what was there before."""
-        made = LocatorBuilder()
+        """Return the locator, from the packs just sent and the locators of the remote."""
+        builder = LocatorBuilder()
         for pack in packs:
-            pack.add_to(made)
-        for need in self.needs.keys() - self.send.keys():
-            if need[0] == "matrix":
-                made.declare(self._known.encodings[need[1]])
+            pack.add_to(builder)
+        for kind, name in self.needs.keys() - self.send.keys():
+            if kind == "matrix":
+                builder.declare(self._known.encodings[name])
         for need in self.needs:
             if need not in self.send:
                 for row in self._known.rows.get(need, ()):
-                    made.add(row)
+                    builder.add(row)
         whole = (name for kind, name in self.needs if kind == "matrix")
-        locator = made.finish(self.version.id, whole)
-        locator.facts = self.facts()
+        locator = builder.finish(self.version.id, whole)
+        database = self.repository.database
+        locator.facts = facts.standing(database, "evaluation", self.version.id)
         return locator
-
-    def facts(self) -> list[str]:
-        """What travels with a version beside its content: its evaluations."""
-        return facts.standing(self.repository.database, "evaluation", self.version.id)
 
 
 def _bases(repository: Repository, manifest: Manifest) -> dict[str, str]:
-    """Matrix -> that of the same tensor in the parent, where both have it."""
+    """Map each matrix to the different one that the parent has for the same tensor."""
     parent = next((versions.by_id(repository.database, p.id) for p in manifest.parents), None)
     if parent is None:
         return {}
-    below = _tensors(repository.manifest(parent.id))
-    return counterparts(_tensors(manifest), below)
+    before = _matrices_by_tensor(repository.manifest(parent.id))
+    return {
+        matrix: before[tensor]
+        for tensor, matrix in _matrices_by_tensor(manifest).items()
+        if before.get(tensor, matrix) != matrix
+    }
 
 
-def _tensors(manifest: Manifest) -> dict[str, str]:
-    """Tensor -> matrix, of the checkpoint that counts."""
+def _matrices_by_tensor(manifest: Manifest) -> dict[str, str]:
+    """Map tensors to matrices, for the default checkpoint."""
     if manifest.own is None:
         return {}
     hashes = manifest.snapshots[manifest.own].hashes
@@ -309,15 +310,15 @@ def _tensors(manifest: Manifest) -> dict[str, str]:
 def _needs(
     repository: Repository, manifest: Manifest, version: Version, store: MatrixStore
 ) -> Iterator[tuple[str, str]]:
-    """(kind, hash) of all that a version needs but for what its deltas rest on."""
+    """Yield (kind, hash) of everything in a version. The bases of its deltas are not included."""
     db = repository.database
-    # Checkpoints that were removed here are not sent; who pulls finds them removed.
-    kept = [row.index for row in versions.snapshots(db, version.key) if not row.removed]
+    # Removed checkpoints are not sent, and `pull` marks them as removed.
+    present = [row.index for row in versions.snapshots(db, version.key) if not row.removed]
     hashes = dict.fromkeys(
-        digest for index in kept for digest in manifest.snapshots[index].hashes if digest
+        digest for index in present for digest in manifest.snapshots[index].hashes if digest
     )
     yield from (("matrix", digest) for digest in hashes)
-    for index in kept:
+    for index in present:
         yield from reachable.skeletons(manifest, index)
     yield from reachable.needs(manifest, lambda name: bytes(store.object("series", name)))
     yield from (("bounds", name) for name in _bounds(db, manifest, hashes))
@@ -334,7 +335,7 @@ def _bounds(db: Database, manifest: Manifest, hashes: Iterable[str]) -> list[str
 def _upload(
     remote: Remote, shipment: Consignment, progress: Callable[[int], None], outcome: Published
 ) -> Iterator[TransferPack]:
-    """Send packs, a few at a time; what has arrived in an earlier try is left alone."""
+    """Send packs, a few at a time; skip those that an earlier try has sent."""
 
     def send(pack: TransferPack) -> tuple[int, int]:
         key = object_key("packs", pack.hash)
@@ -347,10 +348,10 @@ def _upload(
 
     def settle(done: Iterable[Future[tuple[int, int]]]) -> None:
         for future in done:
-            sent, there = future.result()
+            sent, present = future.result()
             outcome.bytes += sent
-            outcome.resumed += there
-            progress(sent + there)
+            outcome.resumed += present
+            progress(sent + present)
 
     with ThreadPoolExecutor(STREAMS) as pool:
         for pack in shipment.packs():
@@ -365,7 +366,7 @@ def _upload(
 def _commit(
     repository: Repository, remote: Remote, name: str, author: str, plan: _Plan, locator: Locator
 ) -> Sent:
-    """Manifest and locator, and then the ref: from there on the version is published."""
+    """Send manifest, facts and locator; then publish the version with its ref."""
     store = remote.store
     data = locator.encode()
     store.put(object_key("manifests", plan.version.id), plan.manifest.encode())
@@ -375,14 +376,12 @@ def _commit(
     store.put(object_key("locators", hash_bytes(data)), data)
     for pack in locator.packs:
         if store.size(object_key("packs", pack)) is None:
-            raise RemoteError(
-                f"pack {pack[:12]} is no longer at {remote.url}", hint="run dlv publish again"
-            )
+            raise RemoteError(f"pack {pack[:12]} was deleted from {remote.url}", hint="dlv publish")
     while True:
-        chain = remote.history.chain(name, remote.remembered(repository, name))
+        chain = remote.chain(repository, name)
         _check_seen(repository, remote, chain, name)
-        if plan.version.id in (there := published(chain)):
-            return Sent(plan.version, name, there[plan.version.id].number)
+        if plan.version.id in (refs := published(chain)):
+            return Sent(plan.version, name, refs[plan.version.id].number)
         numbers = [ref.number for ref in chain if ref.kind == "publish"]
         ref = Ref(
             seq=len(chain) + 1,

@@ -1,7 +1,7 @@
-"""Deltas for what a remote lacks: a tensor as its difference from one that the remote has.
+"""Encode tensors for a remote as deltas against tensors that the remote already has.
 
-A commit stores tensors by themselves, and an archive may have turned a delta round, so what is
-stored here says little about what has to be sent.
+How a tensor is stored locally does not help: `commit` stores no deltas, and `archive` can store the
+parent as a delta of its child.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import default_layout
 from dlv.weights.store import MatrixStore
 
-DEEPEST = 8  # deltas that a reader has to go through
-GAIN = 0.98  # of the bytes as they are stored: a delta that saves less costs more than it brings
+LONGEST_CHAIN = 8  # deltas that a reader has to decode for one tensor
+WORTHWHILE = 0.98  # largest delta that is sent, as a part of the bytes stored locally
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A part whose bytes wait in a file."""
+class SpooledPart:
+    """An encoded part whose bytes are in the temporary file."""
 
     part: Part
     offset: int
@@ -35,108 +35,104 @@ class Kept:
 
 @dataclass(frozen=True)
 class Rebased:
+    """A tensor encoded as a delta for the remote."""
+
     encoding: Encoding
-    parts: tuple[Kept, ...]
+    parts: tuple[SpooledPart, ...]
 
     @property
     def bytes(self) -> int:
-        return sum(kept.length for kept in self.parts)
+        return sum(spooled.length for spooled in self.parts)
 
 
 class Rebaser:
-    """Encodes tensors against bases that the remote has, or will have before them."""
+    """Encodes each tensor once, against a base that the remote has or receives before it."""
 
     def __init__(self, store: MatrixStore, known: LocatorIndex, tmp: Path) -> None:
         self._store, self._known = store, known
         self._file = cast(BinaryIO, tempfile.TemporaryFile(dir=tmp))  # noqa: SIM115
         self._tried: dict[str, Rebased | None] = {}
-        self._depth: dict[str, int] = {}  # of tensors that are sent now
+        self._chain_lengths: dict[str, int] = {}  # of tensors that this publish sends
 
     def close(self) -> None:
         self._file.close()
 
     def rebased(self, encoding: Encoding, base: str | None) -> Rebased | None:
-        """The tensor against that base, if that is smaller; the same answer each time."""
+        """Return the tensor as a delta, or None if that is not smaller or not possible."""
         name = encoding.matrix
         if name not in self._tried:
             self._tried[name] = None
-            depth = 0 if base is None else self._depth_of(base)
-            if base is not None and depth is not None and depth < DEEPEST:
-                self._tried[name] = self._encoded(encoding, base)
-            made = self._tried[name]
-            self._depth[name] = 0 if made is None or depth is None else depth + 1
+            length = None if base is None else self._chain_length(base)
+            if base is not None and length is not None and length < LONGEST_CHAIN:
+                self._tried[name] = self._encode(encoding, base)
+            rebased = self._tried[name] is not None
+            self._chain_lengths[name] = length + 1 if rebased and length is not None else 0
         return self._tried[name]
 
-    def read(self, kept: Kept) -> Encoded:
-        self._file.seek(kept.offset)
-        data = self._file.read(kept.length)
-        encoded = kept.part.encoded
+    def read(self, spooled: SpooledPart) -> Encoded:
+        """Return a part with its bytes."""
+        self._file.seek(spooled.offset)
+        data = self._file.read(spooled.length)
+        encoded = spooled.part.encoded
         return Encoded(encoded.codec, data, encoded.raw, encoded.blake3)
 
-    def _depth_of(self, base: str) -> int | None:
-        """Deltas below it there; None if it will not be there."""
-        if base in self._depth:
-            return self._depth[base]
-        depth, name = 0, base
+    def _chain_length(self, base: str) -> int | None:
+        """Return the number of deltas below a base on the remote; None if it will not be there."""
+        if base in self._chain_lengths:
+            return self._chain_lengths[base]
+        length, name = 0, base
         while (encoding := self._known.encoding(name)) is not None:
             if encoding.delta is None or not encoding.delta.get("base"):
-                return depth
-            depth, name = depth + 1, encoding.delta["base"]
-            if depth > DEEPEST:
-                return depth
+                return length
+            length, name = length + 1, encoding.delta["base"]
+            if length > LONGEST_CHAIN:
+                return length
         return None
 
-    def _encoded(self, encoding: Encoding, base: str) -> Rebased | None:
-        under = self._store.encoding(base)
-        if under is None or (under.dtype, under.shape) != (encoding.dtype, encoding.shape):
+    def _encode(self, encoding: Encoding, base: str) -> Rebased | None:
+        base_encoding = self._store.encoding(base)
+        if base_encoding is None or (base_encoding.dtype, base_encoding.shape) != (
+            encoding.dtype,
+            encoding.shape,
+        ):
             return None
         if encoding.dtype not in DTYPES or (encoding.nbytes or 0) <= SMALL:
             return None
-        kept: list[Kept] = []
+        parts: list[SpooledPart] = []
         start = self._file.seek(0, os.SEEK_END)
 
-        def keep(part: Part) -> None:
+        def spool(part: Part) -> None:
             data = part.encoded.data
             at = self._file.seek(0, os.SEEK_END)
             self._file.write(data)
             bare = Encoded(part.encoded.codec, b"", part.encoded.raw, part.encoded.blake3)
-            kept.append(
-                Kept(Part(part.kind, part.plane, part.start, part.count, bare), at, len(data))
-            )
+            without_bytes = Part(part.kind, part.plane, part.start, part.count, bare)
+            parts.append(SpooledPart(without_bytes, at, len(data)))
 
         def restart() -> None:
-            kept.clear()
+            parts.clear()
             self._file.truncate(start)
 
-        given = (self._store.matrix(encoding.matrix), self._store.matrix(base))
+        matrices = (self._store.matrix(encoding.matrix), self._store.matrix(base))
         dtype, shape = encoding.dtype, encoding.shape
         try:
-            if under.delta is None and encoding.delta is None:
-                made = encode_delta(
-                    *("sub", *given, dtype, shape, encoding.matrix, base, keep),
+            if base_encoding.delta is None and encoding.delta is None:
+                delta_encoding = encode_delta(
+                    *("sub", *matrices, dtype, shape, encoding.matrix, base, spool),
                     layout=default_layout(),
                 )
             else:
-                # An archive has taken its time for these, so the same search is worth it here.
-                made = encode_small(
-                    *(*given, dtype, shape, encoding.matrix, base, keep),
+                # `archive` searched long for these tensors, so the same search is worth it here.
+                delta_encoding = encode_small(
+                    *(*matrices, dtype, shape, encoding.matrix, base, spool),
                     slow=False,
                     restart=restart,
                 )
         except ValueError:
             return None
-        found = Rebased(made, tuple(kept))
+        rebased = Rebased(delta_encoding, tuple(parts))
         stored = sum(piece.length for piece in self._store.chunks(encoding.matrix))
-        if found.bytes >= stored * GAIN:
+        if rebased.bytes >= stored * WORTHWHILE:
             self._file.truncate(start)
             return None
-        return found
-
-
-def counterparts(tensors: dict[str, str], below: dict[str, str]) -> dict[str, str]:
-    """Matrix -> the matrix of the same tensor in the version below, where it is another one."""
-    return {
-        digest: below[name]
-        for name, digest in tensors.items()
-        if name in below and below[name] != digest
-    }
+        return rebased

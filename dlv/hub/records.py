@@ -1,4 +1,4 @@
-"""The small records of a remote: what it is, and who published which version in which order."""
+"""Records of a remote: its identity, and the refs that publish versions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ KINDS = ("publish", "reencode", "tag", "retire")
 class Ref:
     """One entry in the history of a name: written once, never changed, never removed.
 
-    `prev` is the hash of the entry before, None in the first; `nonce` tells two writers apart who
-    mean the same. `sig` signs the entry without it; nothing is signed yet.
+    `prev` is the hash of the entry before it. `nonce` is random and tells equal entries of two
+    writers apart. `sig` is for signatures, which do not exist yet.
     """
 
     seq: Natural
@@ -51,7 +51,7 @@ def decode_ref(data: bytes, noun: str) -> Ref:
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """`probe`: what the store was seen to do when somebody looked last."""
+    """The identity of a remote; `probe` is what its store did when the remote was created."""
 
     uuid: str
     created: Time
@@ -65,14 +65,14 @@ class RemoteFile:
 
 def decode_remote(data: bytes, noun: str) -> RemoteFile:
     record, place = parse(data, REMOTE_FORMAT, noun)
-    found = decode(RemoteFile, record, place)
-    if not is_hash(found.uuid):
+    file = decode(RemoteFile, record, place)
+    if not is_hash(file.uuid):
         raise place.damaged("`uuid` is not 64 hex digits")
-    return found
+    return file
 
 
 def object_key(kind: str, digest: str) -> str:
-    """Where an object lies that its hash names."""
+    """Return the key of an object that is named by its hash."""
     suffix = {"packs": "pack", "manifests": "json", "facts": "json", "locators": "zst"}[kind]
     return f"{kind}/{digest[:2]}/{digest}.{suffix}"
 

@@ -1,4 +1,4 @@
-"""Remotes opened: the store behind an address, who it is, and what was seen of it before."""
+"""Open remotes: find the store of an address, create a remote in it, remember its history."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from dlv.canonical import timestamp
 from dlv.dataclass import dataclass
 from dlv.errors import RemoteError
 from dlv.hub.history import History
-from dlv.hub.records import MOST_REMOTE, REMOTE_FILE, RemoteFile, decode_remote
+from dlv.hub.records import MOST_REMOTE, REMOTE_FILE, Ref, RemoteFile, decode_remote
 from dlv.hub.stores.interface import Store
 from dlv.hub.stores.opening import open_store
 from dlv.metadata import facts
 from dlv.repository.handle import Change, Repository
 
+ADDRESS = "check the address"
+
 
 @dataclass
 class Remote:
-    """A remote that was opened: its store, its identity, its history."""
+    """An open remote."""
 
     name: str
     url: str
@@ -29,11 +31,16 @@ class Remote:
     history: History
 
     def remembered(self, repository: Repository, name: str) -> tuple[int, str] | None:
-        """(seq, hash) of the newest ref of a name that this repository has seen."""
-        found = facts.newest(repository.database, "remote-head", f"{self.file.uuid}/{name}")
-        return None if found is None else (found[1]["seq"], found[1]["hash"])
+        """Return (seq, hash) of the newest ref of a model that this repository has seen."""
+        fact = facts.newest(repository.database, "remote-head", f"{self.file.uuid}/{name}")
+        return None if fact is None else (fact[1]["seq"], fact[1]["hash"])
+
+    def chain(self, repository: Repository, name: str) -> list[Ref]:
+        """Return the history of a model; UnsafeInput if refs seen before are missing or changed."""
+        return self.history.chain(name, self.remembered(repository, name))
 
     def remember(self, change: Change, name: str) -> None:
+        """Record the newest ref of a model, so that later changes of its history are noticed."""
         chain = self.history.known(name)
         if chain and self.remembered(change.repository, name) != (chain[-1].seq, chain[-1].hash):
             data = {"seq": chain[-1].seq, "hash": chain[-1].hash}
@@ -42,7 +49,7 @@ class Remote:
 
 def check_exists(url: str, environ: Mapping[str, str]) -> None:
     if open_store(url, environ).find(REMOTE_FILE, most=MOST_REMOTE) is None:
-        raise RemoteError(f"no remote found at {url}", hint="check the address")
+        raise RemoteError(f"no remote found at {url}", hint=ADDRESS)
 
 
 def try_out(
@@ -53,7 +60,7 @@ def try_out(
     *,
     single_writer: bool = False,
 ) -> dict[str, Any]:
-    """What the store does, and a remote begun there if it is a new one."""
+    """Probe the store and return what it does; create the remote if there is none."""
     store = open_store(url, environ)
     if not store.writable:
         open_remote(repository, name, url, environ)
@@ -63,9 +70,9 @@ def try_out(
             repository, name, url, environ, create=True, single_writer=single_writer
         )
         return opened.file.probe
-    found = probing.probe(store)
-    probing.check(store, found, single_writer=single_writer)
-    return found
+    abilities = probing.probe(store)
+    probing.check(store, abilities, single_writer=single_writer)
+    return abilities
 
 
 def open_remote(
@@ -77,24 +84,24 @@ def open_remote(
     create: bool = False,
     single_writer: bool = False,
 ) -> Remote:
-    """The remote at an address; with `create` a new one is begun where there is none."""
+    """Open the remote at an address; with `create`, create it if there is none."""
     store = open_store(url, environ)
     data = store.find(REMOTE_FILE, most=MOST_REMOTE)
     if data is None:
         if not create:
-            raise RemoteError(
-                f"no remote found at {url}", hint=f"to create one: dlv publish --remote {name}"
-            )
-        data = _begun(store, single_writer=single_writer)
+            way = f"to create one: dlv publish --remote {name}" if store.writable else ADDRESS
+            raise RemoteError(f"no remote found at {url}", hint=way)
+        data = _create(store, single_writer=single_writer)
     file = decode_remote(data, f"{REMOTE_FILE} at {url}")
     cache = repository.cache / "remotes" / file.uuid
     return Remote(name, url, store, file, History(store, cache, repository.tmp))
 
 
-def _begun(store: Store, *, single_writer: bool) -> bytes:
-    found = probing.probe(store)
-    probing.check(store, found, single_writer=single_writer)
-    data = RemoteFile(os.urandom(32).hex(), timestamp(), found).encode()
+def _create(store: Store, *, single_writer: bool) -> bytes:
+    """Return the content of the remote's file; another client can have created it first."""
+    abilities = probing.probe(store)
+    probing.check(store, abilities, single_writer=single_writer)
+    data = RemoteFile(os.urandom(32).hex(), timestamp(), abilities).encode()
     if store.create(REMOTE_FILE, data):
         return data
-    return store.get(REMOTE_FILE, most=MOST_REMOTE)  # somebody else was first
+    return store.get(REMOTE_FILE, most=MOST_REMOTE)

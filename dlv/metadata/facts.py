@@ -50,8 +50,8 @@ def fact(db: Database, digest: str) -> tuple[str, str | None] | None:
     return None if row is None else (row[0], row[1])
 
 
-def stays(db: Database, digest: str) -> bool:
-    """Whether it tells of something outside: what a remote has, or that bytes are gone."""
+def is_irreversible(db: Database, digest: str) -> bool:
+    """Return whether undoing cannot change what the fact says: what a remote has, what gc took."""
     row = db.row(
         "SELECT kind, json_extract(data, '$.collected') FROM fact WHERE hash = ?", (digest,)
     )
@@ -65,13 +65,13 @@ def steps_of(db: Database, digest: str) -> list[int | None]:
 
 
 def subjects(db: Database, kind: str) -> list[str]:
-    """Whatever a fact of this kind is about."""
+    """Return the subjects of all facts of a kind."""
     rows = db.rows("SELECT DISTINCT subject FROM fact WHERE kind = ? ORDER BY subject", (kind,))
     return [row[0] for row in rows]
 
 
 def standing(db: Database, kind: str, subject: str) -> list[str]:
-    """Hashes of the facts of a kind about this that are not undone, oldest first."""
+    """Return hashes of the facts about a subject that are not undone, oldest first."""
     rows = db.rows(
         "SELECT hash FROM fact WHERE kind = ? AND subject = ? ORDER BY created, hash",
         (kind, subject),

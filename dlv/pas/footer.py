@@ -99,26 +99,30 @@ class Footer:
 def pieces_of(footer: Footer, pack: str) -> Iterator[Piece]:
     """A piece per member of each chunk that this version of dlv understands."""
     for chunk in footer.chunks:
-        if chunk.kind not in MATRIX_KINDS + OBJECT_KINDS:
-            continue
-        at = 0
-        for owner, start, count in chunk.members:
-            name = owner if isinstance(owner, str) else footer.encodings[owner].matrix
-            yield Piece(
-                name,
-                pack,
-                chunk.kind,
-                chunk.plane,
-                chunk.offset,
-                chunk.length,
-                chunk.raw,
-                chunk.blake3,
-                chunk.codec,
-                at,
-                start,
-                count,
-            )
-            at += count
+        if chunk.kind in MATRIX_KINDS + OBJECT_KINDS:
+            yield from pieces_of_chunk(chunk, footer.encodings, pack)
+
+
+def pieces_of_chunk(chunk: Chunk, encodings: Sequence[Encoding], pack: str) -> Iterator[Piece]:
+    """A piece per member; a matrix is an index into `encodings`."""
+    at = 0
+    for owner, start, count in chunk.members:
+        name = owner if isinstance(owner, str) else encodings[owner].matrix
+        yield Piece(
+            name,
+            pack,
+            chunk.kind,
+            chunk.plane,
+            chunk.offset,
+            chunk.length,
+            chunk.raw,
+            chunk.blake3,
+            chunk.codec,
+            at,
+            start,
+            count,
+        )
+        at += count
 
 
 class _Reader:

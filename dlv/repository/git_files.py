@@ -84,9 +84,9 @@ class FileStore:
     def store_contents(
         self, entries: Sequence[FileEntry], contents: Mapping[str, bytes], message: str
     ) -> str:
-        """Write files that came from elsewhere, by their git ids; the tree of them.
+        """Write files that were pulled (`contents`: by git id), and return the tree of all entries.
 
-        The caller holds `files.lock`, has checked the contents, and compares the tree.
+        The caller holds `files.lock`, has verified the contents, and compares the tree.
         """
         self._create()
         self._clear_dead()
@@ -99,7 +99,7 @@ class FileStore:
     def _finish(
         self, objects: Any, entries: Sequence[FileEntry], message: str, written: set[str]
     ) -> str:
-        """Write the tree and a commit that keeps it; all is durable then."""
+        """Write the tree, and a commit and a reference that protect it; return the tree."""
         tree = self._tree(objects, entries, written)
         commit = self._commit(objects, tree, message, written)
         self._make_durable(written)

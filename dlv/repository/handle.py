@@ -179,7 +179,7 @@ class Change:
         return fact
 
     def adopt(self, fact: Fact) -> None:
-        """Take over a fact as somebody else wrote it, unless it is here already."""
+        """Record a fact of another repository, unless it is recorded already."""
         if facts.fact(self.db, fact.hash) is None:
             facts.record(self.db, fact)
             self.facts.append(fact)

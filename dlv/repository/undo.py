@@ -135,7 +135,7 @@ def _undo(change: Change, target: Operation, log: Mapping[int, Operation]) -> Un
     _check(change, target, log)
     dangling = _dangling_tags(change)
     for digest in target.facts:
-        if target.verb != "pull" or not facts.stays(db, digest):
+        if target.verb != "pull" or not facts.is_irreversible(db, digest):
             change.record("undo", digest, {})
     _check_tags(change, target, dangling)
     head_before = facts.state(db, HEAD)
@@ -187,7 +187,7 @@ def _check(change: Change, target: Operation, log: Mapping[int, Operation]) -> N
             why = "its facts are missing"
             continue
         kind, subject = fact
-        if target.verb == "pull" and facts.stays(change.db, digest):
+        if target.verb == "pull" and facts.is_irreversible(change.db, digest):
             continue
         if kind not in UNDOABLE_FACTS:
             why = why or f"dlv {target.verb} cannot be undone"

@@ -135,7 +135,11 @@ def complete(
     if kind == "key":
         return [key for key in KEYS if key.startswith(incomplete)]
     if kind == "remote":
-        return [name for name in _remotes(directory, environ) if name.startswith(incomplete)]
+        with contextlib.suppress(DlvError):
+            path = repository_file(Path(directory), environ.get("DLV_DIR"))
+            remotes = Config.load(path, environ).remotes()
+            return sorted(name for name in remotes if name.startswith(incomplete))
+        return []
     # `lenet@` asks for a number, `lenet@b` for the best by a metric, four hex digits for an id;
     # anything else is a bare word.
     if kind == "reference" and "@" in incomplete:
@@ -146,16 +150,6 @@ def complete(
         if kind == "reference" and not words and len(incomplete) >= 4:
             words = _ask("id", incomplete, directory, environ)
     return words
-
-
-def _remotes(directory: str, environ: Mapping[str, str]) -> list[str]:
-    with contextlib.suppress(DlvError):
-        path = repository_file(Path(directory), environ.get("DLV_DIR"))
-        found = Config.load(path, environ).values()
-        return sorted(
-            each.key.removeprefix("remote.") for each in found if each.key.startswith("remote.")
-        )
-    return []
 
 
 def _ask(kind: str, incomplete: str, directory: str, environ: Mapping[str, str]) -> list[str]:

@@ -85,10 +85,11 @@ def checkout(repository: Repository, request: Request) -> CheckedOut:
 
 
 def _version(repository: Repository, request: Request) -> revisions.Reference:
+    """Resolve REF; where it names a file instead, say how to restore that file."""
     try:
         return revisions.resolve(repository.database, request.reference)
     except (NotFound, UsageError):
-        # `git checkout FILE` takes the file from the index; here a version comes first.
+        # `git checkout FILE` is a habit; dlv expects a version before the file.
         name = request.reference
         if not request.paths and Path(request.here, name).exists():
             raise NotFound(

@@ -1,4 +1,4 @@
-"""Faults of a repository as `fsck` prints them: one by one, or by version if there are many."""
+"""Errors in a repository as `fsck` prints them: one by one, or by version if there are many."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 MOST_ROWS = 10  # errors that are listed one by one
 
 
-def repaired(found: list[tuple[str, str]], *, every: bool) -> list[Line]:
-    """A line for each object, or for each source if there are many objects."""
-    if every or len(found) <= MOST_ROWS:
-        return [Line("repaired", _object(name), f"({where})") for name, where in found]
-    counted = Counter(where for _, where in found)
+def repaired(objects: list[tuple[str, str]], *, every: bool) -> list[Line]:
+    """Return a line for each repaired object, or for each source if there are many."""
+    if every or len(objects) <= MOST_ROWS:
+        return [Line("repaired", _object(name), f"({where})") for name, where in objects]
+    counted = Counter(where for _, where in objects)
     return [Line("repaired", count("objects", many), f"({how})") for how, many in counted.items()]
 
 
 def tables(report: check.Report, *, every: bool) -> Iterator[Table]:
-    """A row for each error, or for each version if there are many errors."""
+    """Yield a table with a row for each error, or for each version if there are many errors."""
     if not report.faults:
         return
     if every or len(report.faults) <= MOST_ROWS:

@@ -1,4 +1,4 @@
-"""What came from a remote, as `pull` and `clone` print it."""
+"""The results of `pull` and `clone`, as tables and JSON."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 def emit_pulled(
     output: Output, command: str, remote: Remote, done: Pulled, *, dry_run: bool, **more: Any
 ) -> None:
+    """Print the new versions and what was fetched."""
     labels = {version.id: version.label for version in done.versions}
     origins = {key: f"{ref.name}@{ref.number}" for key, ref in done.origins.items()}
     shown = list(origins) if dry_run else list(labels)

@@ -55,13 +55,13 @@ def test_clone_and_pull(
     snapshot(dlv("pull", "origin:lenet", **how), "again")
     for folder in (shared, Path()):
         assert dlv("-C", folder, "checkout", "lenet@2", "--to", shared.parent / "out").code == 0
-    # What is there already is compared by its hash: the same files came out of both.
+    # Existing files are compared by hash, so both repositories restored the same ones.
     assert "already up to date" in dlv("checkout", "lenet@2", "--to", shared.parent / "out").stderr
     assert dlv("fsck").code == 0
 
 
 def test_what_is_not_published_is_said(dlv: Dlv, shared: Path) -> None:
-    assert "not on" not in dlv("status").stdout  # nobody has asked the remote yet
+    assert "not on" not in dlv("status").stdout  # the remote was not contacted yet
     dlv("publish", "lenet@1")
     assert "2 versions are not on origin" in dlv("status").stdout
     document = dlv("status", json=True).document

@@ -59,7 +59,7 @@ def tensors(draw: st.DrawFn) -> Any:
             draw(st.lists(st.binary(max_size=3), min_size=count, max_size=count))
         )
     elif kind == "content":
-        # TensorBoard takes uint32 from bytes alone, and sees none where there is no element.
+        # TensorBoard reads uint32 only from bytes, so it cannot read an empty tensor of it.
         whole = [(22, "<u4")] if count else []
         dtype, layout = draw(st.sampled_from([(1, "<f4"), (2, "<f8"), (4, "|u1"), *whole]))
         made.dtype = dtype

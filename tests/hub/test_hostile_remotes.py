@@ -1,4 +1,4 @@
-"""Remotes that lie: a typed error, little memory, and nothing becomes visible."""
+"""Hostile remotes cause a typed error, use little memory, and make nothing visible."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def change_ref(store: MemoryStore, **keys: Any) -> None:
 
 
 def change_locator(store: MemoryStore, change: Callable[[Locator], object]) -> None:
-    """A locator under its own hash, as a remote could make it that nobody has signed."""
+    """Replace the locator by a changed one with a valid hash, as an unsigned remote could."""
     ref = decode_ref(store.objects[REF], "ref")
     found = decode_locator(store.objects[object_key("locators", ref.locator)], "locator")
     change(found)

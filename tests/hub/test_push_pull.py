@@ -38,7 +38,7 @@ UUID = "ab" * 32
 
 
 class Silent:
-    """A bar that nobody sees."""
+    """A progress bar that shows nothing."""
 
     def advance(self, count: int) -> None: ...
 
@@ -57,6 +57,12 @@ def publish(repository: Repository, store: Store, *refs: str, **more: Any) -> pu
 def pull(repository: Repository, store: Store, *names: str, **more: Any) -> pulling.Pulled:
     request = pulling.Request(names=names, author="Bob", everything=not names, **more)
     return pulling.pull(repository, remote_of(repository, store), request)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Iterator[Repository]:
+    with Repository.init(tmp_path / "base")[0] as made:
+        yield made
 
 
 @pytest.fixture
@@ -135,9 +141,8 @@ def test_twice_is_once(lived: Repository, other: Repository) -> None:
 
 
 def test_a_fine_tune_sends_its_difference(
-    tmp_path: Path, other: Repository, commit_model: Callable[..., str]
+    repository: Repository, other: Repository, commit_model: Callable[..., str]
 ) -> None:
-    repository, _ = Repository.init(tmp_path / "base")
     rng = np.random.default_rng(1)
     base = {f"layer{i}": rng.normal(size=(200, 300)).astype("f4") for i in range(6)}
     commit_model(repository, "net", base)
@@ -151,13 +156,12 @@ def test_a_fine_tune_sends_its_difference(
 
 
 def test_a_fine_tune_of_all_layers_is_sent_as_deltas(
-    tmp_path: Path,
+    repository: Repository,
     other: Repository,
     commit_model: Callable[..., str],
     archived: Callable[..., Any],
 ) -> None:
     """Also where an archive keeps the new version whole and the old one as its difference."""
-    repository, _ = Repository.init(tmp_path / "base")
     rng = np.random.default_rng(1)
     layers = {f"layer{i}": rng.normal(size=(200, 300)).astype("f4") for i in range(4)}
     store = MemoryStore()
@@ -176,7 +180,6 @@ def test_a_fine_tune_of_all_layers_is_sent_as_deltas(
     assert check.check(other).faults == []
     for version in versions.all_versions(repository.database):
         assert contents(other, version.id) == contents(repository, version.id)
-    repository.close()
 
 
 def test_what_another_clone_has_pulled_costs_nothing_under_another_name(
@@ -248,8 +251,7 @@ def test_undo_takes_a_pull_back_but_not_what_was_seen(lived: Repository, other: 
     assert len(again.hidden) == again.known
 
 
-def test_what_gc_took_comes_back(tmp_path: Path, commit_model: Callable[..., str]) -> None:
-    repository, _ = Repository.init(tmp_path / "base")
+def test_what_gc_took_comes_back(repository: Repository, commit_model: Callable[..., str]) -> None:
     first = commit_model(repository, "net", {"a": np.zeros(3000, "f4")}, files={"f.txt": "x"})
     second = commit_model(repository, "net", {"a": np.ones(3000, "f4")})
     store = MemoryStore()
@@ -265,7 +267,6 @@ def test_what_gc_took_comes_back(tmp_path: Path, commit_model: Callable[..., str
     assert labels(repository) == ["net@1", done.versions[0].label]
     assert check.rebuild(repository).faults == []
     assert len(labels(repository)) == 2
-    repository.close()
 
 
 def test_evaluations_travel(lived: Repository, other: Repository) -> None:
@@ -368,9 +369,8 @@ def test_a_cut_at_any_request_is_made_up_for(
 
 
 def test_what_had_arrived_is_not_sent_again(
-    tmp_path: Path, commit_model: Callable[..., str]
+    repository: Repository, commit_model: Callable[..., str]
 ) -> None:
-    repository, _ = Repository.init(tmp_path / "base")
     rng = np.random.default_rng(1)
     tensors = {f"layer{i}": rng.normal(size=(1000, 1500)).astype("f4") for i in range(8)}
     commit_model(repository, "net", tensors)
@@ -383,13 +383,11 @@ def test_what_had_arrived_is_not_sent_again(
     store.fail_at = None
     done = publish(repository, store)
     assert done.resumed == packs
-    repository.close()
 
 
 def test_chunks_that_had_come_are_not_fetched_again(
-    tmp_path: Path, other: Repository, commit_model: Callable[..., str]
+    repository: Repository, other: Repository, commit_model: Callable[..., str]
 ) -> None:
-    repository, _ = Repository.init(tmp_path / "base")
     rng = np.random.default_rng(1)
     tensors = {f"layer{i}": rng.normal(size=(1000, 1500)).astype("f4") for i in range(12)}
     commit_model(repository, "net", tensors)
@@ -403,7 +401,6 @@ def test_chunks_that_had_come_are_not_fetched_again(
     rest = pull(other, store)
     assert rest.bytes == whole.bytes < sum(map(len, store.objects.values()))
     assert check.check(other).faults == []
-    repository.close()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ EXITS = {
     4: "not found",
     5: "conflict: a name is taken, a file changed, another dlv process holds the lock",
     6: "corrupt data; see dlv fsck",
-    7: "a remote cannot be reached, or refuses",
+    7: "a remote cannot be reached, or refuses access",
     8: "disk or file system error",
     9: "refused as unsafe, or not confirmed",
     70: "a bug in dlv",

@@ -1,4 +1,4 @@
-"""A remote in a folder, also on a network mount: every object is durable before it has its name."""
+"""A remote in a folder, also on a network drive. Files are durable before they get their names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.E
 
 
 class DirectoryStore(Store):
-    """Files below a folder. Two writers meet at `link()`, which only one of them can do."""
+    """Files below a folder. `link()` succeeds for only one of several writers."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -70,18 +70,18 @@ class DirectoryStore(Store):
 
     def _keys(self, prefix: str) -> list[str]:
         top = self.folder / prefix.rpartition("/")[0]
-        found = []
+        keys = []
         for folder, _, names in os.walk(top):
             inside = Path(folder).relative_to(self.folder).as_posix()
-            found += [f"{inside}/{name}" for name in names]
-        return [key for key in found if key.startswith(prefix)]
+            keys += [f"{inside}/{name}" for name in names]
+        return [key for key in keys if key.startswith(prefix)]
 
     def _delete(self, key: str) -> None:
         durable.unlink(self._path(key))
 
 
 def _created(path: Path, data: bytes) -> bool:
-    """Where links are missing. A file that is torn here does not fit the chain that names it."""
+    """Create a file without links. If this is interrupted, the refs after it do not match."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
@@ -96,7 +96,7 @@ def _created(path: Path, data: bytes) -> bool:
 
 
 class _reading:  # noqa: N801
-    """Turns what the file system says into what a store says."""
+    """Translates errors of the file system into those of stores."""
 
     def __init__(self, store: Store, key: str) -> None:
         self._store, self._key = store, key

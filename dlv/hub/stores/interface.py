@@ -1,4 +1,4 @@
-"""What a remote asks of the place that keeps its bytes; requests and bytes are counted."""
+"""The interface of backends: objects by key. Requests and bytes are counted."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from abc import ABC, abstractmethod
 
 from dlv.errors import RemoteError
 
+PUBLISH_AGAIN = "ask the author to publish the version again"
+
 
 class MissingObject(Exception):
-    """No object has this key."""
+    """Raised for an object that does not exist."""
 
     def __init__(self, key: str) -> None:
         super().__init__(key)
@@ -17,7 +19,7 @@ class MissingObject(Exception):
 
 
 class Traffic:
-    """Requests and bytes so far, counted in all threads."""
+    """Counts requests and bytes of all threads."""
 
     def __init__(self) -> None:
         self.requests = self.sent = self.received = 0
@@ -31,9 +33,9 @@ class Traffic:
 
 
 class Store(ABC):
-    """Objects by key. A subclass moves bytes; keys are relative, with slashes.
+    """Objects by key. Keys are relative paths with slashes; subclasses move the bytes.
 
-    All but `create` may be repeated without harm; backends repeat what failed on the way.
+    All methods but `create` can be repeated safely, and backends retry them.
     """
 
     url: str
@@ -43,7 +45,7 @@ class Store(ABC):
         self.traffic = Traffic()
 
     def get(self, key: str, *, most: int) -> bytes:
-        """A whole object of at most `most` bytes."""
+        """Return an object; RemoteError if it is longer than `most` bytes."""
         data = self._get(key, most)
         self.traffic.add(requests=1, received=len(data))
         if len(data) > most:
@@ -51,14 +53,14 @@ class Store(ABC):
         return data
 
     def find(self, key: str, *, most: int) -> bytes | None:
-        """The object, or None if there is none."""
+        """Return an object, or None if it does not exist."""
         try:
             return self.get(key, most=most)
         except MissingObject:
             return None
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """Exactly these bytes of an object."""
+        """Return exactly these bytes of an object."""
         data = self._get_range(key, start, length)
         self.traffic.add(requests=1, received=len(data))
         if len(data) != length:
@@ -66,25 +68,25 @@ class Store(ABC):
         return data
 
     def size(self, key: str) -> int | None:
-        """The length of an object, None if there is none."""
+        """Return the length of an object, or None if it does not exist."""
         self.traffic.add(requests=1)
         return self._size(key)
 
     def put(self, key: str, data: bytes) -> None:
-        """Write an object whose content its key determines: overwriting does no harm."""
+        """Write an object. Its key determines its content, so overwriting is safe."""
         self.traffic.add(requests=1, sent=len(data))
         self._put(key, data)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write an object only if none has this key; False: there was one.
+        """Write an object if it does not exist; return False if it does.
 
-        An error leaves open whether it was written: read the object to know.
+        After an error, the object may have been written. Read it to find out.
         """
         self.traffic.add(requests=1, sent=len(data))
         return self._create(key, data)
 
     def keys(self, prefix: str) -> list[str]:
-        """Keys that begin so, in order; RemoteError of a store that cannot list."""
+        """Return keys that begin with a prefix, sorted; RemoteError if the store cannot list."""
         self.traffic.add(requests=1)
         return sorted(self._keys(prefix))
 
@@ -94,6 +96,10 @@ class Store(ABC):
 
     def broken(self, why: str) -> RemoteError:
         return RemoteError(f"{self.url} sent something unexpected", why=why)
+
+    def incomplete(self, error: MissingObject) -> RemoteError:
+        """The error about an object that others name and that is missing."""
+        return RemoteError(f"{error.key} is missing at {self.url}", hint=PUBLISH_AGAIN)
 
     @abstractmethod
     def _get(self, key: str, most: int) -> bytes: ...

@@ -1,4 +1,4 @@
-"""The backend of an address."""
+"""Open the backend of an address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OBJECT_STORES = ("s3", "gs", "az", "http", "https")
 
 
 def open_store(url: str, environ: Mapping[str, str]) -> Store:
-    """A folder, s3://bucket/prefix, gs://.., az://.., or the address of a web server."""
+    """Open a folder, s3://bucket/prefix, gs://.., az://.., or the address of a web server."""
     scheme = urlsplit(url).scheme if "://" in url else "file"
     if scheme == "file":
         from dlv.hub.stores.directory import DirectoryStore
@@ -30,7 +30,7 @@ def open_store(url: str, environ: Mapping[str, str]) -> Store:
 
 
 def absolute(url: str, here: Path) -> str:
-    """The address as it is kept: a folder is named from the root."""
+    """Return the address for the configuration: the absolute path of a folder."""
     if "://" in url and not url.startswith("file://"):
         return url.rstrip("/")
     return str((here / Path(url.removeprefix("file://")).expanduser()).resolve())
