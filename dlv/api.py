@@ -31,6 +31,7 @@ from dlv.versions.version import Version, author
 if TYPE_CHECKING:
     from dlv.curves.logged import Curves
     from dlv.dql.answers import Answer
+    from dlv.kinds import Promised
 
 __all__ = ["Repo", "Version", "log_model", "open", "unwrapped"]
 
@@ -40,9 +41,14 @@ def open(  # noqa: A001
 ) -> Repo:
     """The repository around `path`; with `create`, made there if there is none.
 
+    `path` can be the address of a remote, such as s3://bucket/models. What is read of its versions
+    is fetched, verified and cached; nothing can be committed to it.
+
     `wait`: for how many seconds to wait for others at work on it, if not for core.wait; after
     one second the logger `dlv` says for whom.
     """
+    if isinstance(path, str) and "://" in path:
+        return RemoteRepo(path)
     if create:
         found = Repository.init(Path(path))[0]
     else:
@@ -53,12 +59,21 @@ def open(  # noqa: A001
             return wait
         return float(Config.load(found.config_file, os.environ).given(WAIT, None) or SECONDS)
 
+    found.find_promised = _promised
     found.patience = Patience(seconds, logging.getLogger("dlv").warning)
     if found.outdated:
         import dlv.recovery.rebuild as rebuild
 
         rebuild.rebuild(found, if_outdated=True)
     return Repo(found)
+
+
+def _promised(repository: Repository) -> Promised | None:
+    if not facts.subjects(repository.database, "promise"):
+        return None
+    import dlv.hub.promised as promised
+
+    return promised.find_promised(repository, os.environ)
 
 
 def log_model(
@@ -98,7 +113,11 @@ class Repo:
     def close(self) -> None:
         self.repository.close()
 
+    def _refresh(self, reference: str | None = None) -> None:
+        """Of a remote: look for new versions of the model in a reference, or of all."""
+
     def __getitem__(self, reference: str) -> Version:
+        self._refresh(reference)
         found = revisions.resolve(self.repository.database, reference)
         index = None if found.snapshot is None else found.snapshot.index
         return Version(self.repository, found.version, index)
@@ -111,10 +130,12 @@ class Repo:
 
     def __iter__(self) -> Iterator[Version]:
         """All live versions, newest first."""
+        self._refresh()
         for row in versions.all_versions(self.repository.database):
             yield Version(self.repository, row)
 
     def __len__(self) -> int:
+        self._refresh()
         return len(versions.all_versions(self.repository.database))
 
     def query(self, text: str, /, **parameters: Any) -> Answer:
@@ -125,6 +146,7 @@ class Repo:
         """
         import dlv.dql.answers as answers
 
+        self._refresh()
         return answers.ask(self.repository, text, parameters, os.environ)
 
     def curves(
@@ -155,6 +177,7 @@ class Repo:
 
     @property
     def names(self) -> list[str]:
+        self._refresh()
         return versions.names(self.repository.database)
 
     def add(
@@ -329,3 +352,35 @@ def _series(tag: str, points: Any) -> Scalars:
             hint="a number, or a list of (step, value)",
         ) from error
     return Scalars("", tag, steps, [0.0] * len(pairs), values)
+
+
+class RemoteRepo(Repo):
+    """The versions of a remote, by its address; what is read of them is fetched and cached."""
+
+    def __init__(self, url: str) -> None:
+        import dlv.disk.paths as paths
+        import dlv.hub.mirror as mirror
+        import dlv.hub.remotes as remotes
+
+        cache = paths.cache(os.environ) / "remotes"
+        self.remote = remotes.open_address(url, os.environ, cache)
+        super().__init__(mirror.mirror_of(self.remote, [], os.environ))
+
+    def __repr__(self) -> str:
+        return f"<dlv remote {self.remote.url}>"
+
+    def _refresh(self, reference: str | None = None) -> None:
+        import dlv.hub.mirror as mirror
+
+        wanted = None if reference is None else mirror.models_of(self.remote, [reference])
+        mirror.mirror_of(self.remote, wanted, os.environ).close()
+
+    def add(self, *_: Any, **__: Any) -> list[str]:
+        """Refuse: a remote is changed by `dlv publish`."""
+        raise UsageError(f"{self.remote.url} cannot be changed from here", hint="dlv publish")
+
+    def commit(self, *_: Any, **__: Any) -> Version:
+        """Refuse: a remote is changed by `dlv publish`."""
+        raise UsageError(f"{self.remote.url} cannot be changed from here", hint="dlv publish")
+
+    log_model = run = commit  # type: ignore[assignment]

@@ -5,8 +5,9 @@ numpy is not loaded for them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from dlv.dataclass import dataclass
 
@@ -53,3 +54,29 @@ class Piece:
     at: int  # where in the decoded chunk the member begins
     start: int  # where in the plane or object it belongs
     count: int
+
+
+class Index(Protocol):
+    """Tells how a matrix is stored, and where its chunks and those of named objects are."""
+
+    def encoding(self, matrix: str) -> EncodingRow | None: ...
+
+    def chunks(self, matrix: str) -> Sequence[Piece]: ...
+
+    def object_chunks(self, kind: str, name: str) -> Sequence[Piece]: ...
+
+
+class Promised(Index, Protocol):
+    """What versions need and only a remote has. It is fetched into a cache when it is read."""
+
+    def has(self, pack: str) -> bool:
+        """Return whether this leads to the file of a pack."""
+        ...
+
+    def fetch(self, pieces: Iterable[Piece]) -> None:
+        """Fetch chunks that are not in the cache; those of other packs are ignored."""
+        ...
+
+    def path(self, pack: str) -> Path:
+        """Return the file that has the fetched chunks of a pack at their places."""
+        ...

@@ -44,11 +44,14 @@ def run(
 ) -> None:
     """Restore the files of a version.
 
-    REF/STEP restores the weights of one checkpoint, PATH only these files. Every hash is verified
+    REF/STEP restores the weights of one checkpoint, PATH only these files; origin:lenet@2 is
+    pulled first. Every hash is verified
     before a file is replaced, and on an error nothing changes. Without PATH and --to, HEAD moves
     to REF, and unchanged files that REF does not have are removed. With --planes the weights are
     approximate and their files are named like w.2-planes.npz.
     """
+    if call.names_remote([given["reference"]]):
+        given["reference"] = _pulled(call, given["reference"])
     with call.progress("Writing files") as bar:
         import dlv.versions.checkout as checkouts
 
@@ -99,3 +102,24 @@ def run(
         ),
         ids=[w.path for w in found.written],
     )
+
+
+def _pulled(call: Invocation, reference: str) -> str:
+    """Pull a version and return its id here, with the step that the reference names."""
+    import dlv.hub.pull as pulling
+    import dlv.hub.remotes as remotes
+    import dlv.repository.revisions as revisions
+
+    mirror, plain = call.look_at(reference)
+    wanted = revisions.resolve(mirror.database, plain)
+    name = reference.partition(":")[0]
+    with call.progress("Pulling") as bar:
+        opened = remotes.open_remote(
+            call.repository, name, call.config.remotes()[name], call.environ
+        )
+        request = pulling.Request(
+            [wanted.version.label], call.author, progress=bar.advance, total=bar.expect
+        )
+        pulling.pull(call.repository, opened, request)
+    step = "" if wanted.snapshot is None else f"/{wanted.snapshot.step}"
+    return wanted.version.id + step

@@ -94,8 +94,9 @@ def run(
     with call.progress("Reading") as bar:
         import dlv.versions.describe as describe
 
+        repository, ref = call.look_at(ref)
         found = describe.describe(
-            call.repository,
+            repository,
             ref,
             curves=call.output.terminal and not brief,
             matrix=matrix,
@@ -136,7 +137,8 @@ def _activations(call: Invocation, ref: str, planes: int | None, **given: Any) -
     import dlv.views.description as view
 
     processors.bound_threads(call.environ)
-    found = describe.describe(call.repository, ref)
+    repository, ref = call.look_at(ref)
+    found = describe.describe(repository, ref)
     request = activations.Request(
         nodes=given["activations"],
         data=given["data"],
@@ -145,7 +147,7 @@ def _activations(call: Invocation, ref: str, planes: int | None, **given: Any) -
         planes=planes,
         out=given["out"],
     )
-    computed = activations.activations(call.repository, ref, request)
+    computed = activations.activations(repository, ref, request)
     document = view.matrix_document(found) | view.activations_document(computed)
     table = view.activations_blocks(computed)
     call.output.emit("desc", document, *table, ids=[found.version.id])

@@ -58,10 +58,12 @@ def run(
     import dlv.views.difference_records as records
     import dlv.views.differences as view
 
+    elsewhere = {text: call.look_at(text) for text in refs if call.names_remote([text])}
     with call.progress("Comparing") as bar:
         found = diffing.diff(
             call.repository,
             refs,
+            elsewhere=elsewhere,
             sections=[name for name in diffing.SECTIONS if given[name]],
             layer=layer,
             everything=everything,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,12 @@ import click
 
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import Option, argument, command, option
-from dlv.errors import DlvError
+from dlv.errors import DlvError, UsageError
 
 if TYPE_CHECKING:
     import dlv.evaluation.evaluate as evaluate
+    from dlv.hub.remotes import Remote
+    from dlv.repository.handle import Repository
 
 MODES = ("guaranteed", "calibrated")
 
@@ -117,13 +120,14 @@ def run(call: Invocation, no_save: bool, **given: Any) -> None:
     REF is a version or a checkpoint such as lenet@2/1000 [default: HEAD]. DATA is an .npz, .npy or
     CSV file, a folder of images, a committed file (lenet@1:test.npz) or python:module:function;
     by default the data set committed with the version. Results are saved as metrics of the data
-    set, such as test/accuracy. --progressive gives the same predictions from fewer bytes; it
-    needs the bounds that dlv archive --bounds stores.
+    set, such as test/accuracy, but not those of a remote (origin:lenet@2). --progressive gives the
+    same predictions from fewer bytes; it needs the bounds that dlv archive --bounds stores.
     """
     import dlv.processors as processors
     import dlv.views.evaluated as view
 
     processors.bound_threads(call.environ)
+    repository, given["words"], remote = _look(call, given["words"])
     with call.progress("Evaluating", rows=True) as bar:
         import dlv.evaluation.evaluate as evaluate
 
@@ -133,10 +137,14 @@ def run(call: Invocation, no_save: bool, **given: Any) -> None:
             watch=lambda done: bar.tell(done.version, done.done, done.rows, view.watched(done)),
             **given,
         )
-        found = evaluate.evaluate(call.repository, request)
+        found = evaluate.evaluate(repository, request)
     for note in [*found.notes, *view.warnings(found)]:
         call.output.warn(note)
     document, blocks = view.evaluated(found, call.output)
+    if remote is not None:
+        more, line = view.fetched(remote)
+        document |= more
+        blocks += [line]
     try:
         call.output.emit("eval", document, *blocks, ids=[each.id for each in found.results])
         for path in found.written:
@@ -145,8 +153,26 @@ def run(call: Invocation, no_save: bool, **given: Any) -> None:
         found.until.close()
         raise
     with found:
-        if not no_save:
+        if not no_save and remote is None:
             _save(call, found)
+
+
+def _look(call: Invocation, words: Sequence[str]) -> tuple[Repository, list[str], Remote | None]:
+    """Follow references to a remote; the last word can be data that is here."""
+    remote = [text for text in words if call.names_remote([text])]
+    if not remote or len(remote) == len(words):
+        return call.look(words)
+    data = words[-1]
+    if remote != list(words[:-1]) or not (
+        data.startswith("python:") or (call.directory / data).exists()
+    ):
+        raise UsageError(
+            "versions here and on a remote cannot be evaluated together",
+            why=", ".join(words),
+            hint=f"dlv pull --metadata-only {remote[0]}",
+        )
+    repository, references, opened = call.look(remote)
+    return repository, [*references, data], opened
 
 
 def _save(call: Invocation, evaluated: evaluate.Evaluated) -> None:

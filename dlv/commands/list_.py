@@ -49,14 +49,15 @@ WIDE = 100  # columns of a terminal that has room for two metrics
 def run(call: Invocation, names: bool, exit_code: bool, **given: Any) -> int | None:
     """List versions, newest first.
 
-    PATTERN is a model name, with * and ? as wildcards. A condition compares a hyperparameter or
-    the last value of a metric; loss.min and loss.max are its smallest and largest value. Join
-    conditions with `and`.
+    PATTERN is a model name, with * and ? as wildcards; origin: lists a remote. A condition compares
+    a hyperparameter or the last value of a metric; loss.min and loss.max are its smallest and
+    largest value. Join conditions with `and`.
     """
     import dlv.versions.history as history
 
-    wanted = history.Filter(**given)
-    found = history.list_versions(call.repository, wanted)
+    repository, patterns, _ = call.look(given.pop("patterns"))
+    wanted = history.Filter(patterns=[text for text in patterns if text], **given)
+    found = history.list_versions(repository, wanted)
     if names:
         _names(call, found)
     else:

@@ -61,8 +61,9 @@ def run(
     import dlv.curves.figures as figures
 
     drawn = call.output.terminal and call.output.format == "table"
+    repository, names, _ = call.look(refs or ("HEAD",))
     found = figures.curves(
-        *(call.repository, refs or ("HEAD",)),
+        *(repository, names),
         series=series,
         steps=steps,
         courses=drawn and not call.quiet,

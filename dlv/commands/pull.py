@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import click
+
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
@@ -13,6 +17,7 @@ from dlv.views.pulled import emit_pulled
     examples=[
         "dlv remote add origin ../team && dlv publish && dlv pull origin:lenet",
         "dlv pull lenet@2",
+        "dlv pull --metadata-only lenet",
         "dlv pull",
     ],
     exits={
@@ -25,22 +30,28 @@ from dlv.views.pulled import emit_pulled
 @argument("models", nargs=-1, metavar="[REF]..")
 @option("--remote", metavar="NAME", complete="remote", help="Remote to use.")
 @option("--name", aliases=["--as"], metavar="NAME", help="Name of the model here.")
+@option("--metadata-only", is_flag=True, help="Leave weights there; fetch them when used.")
+@option("--tensors", multiple=True, metavar="PATTERN", help="Fetch only weights that match.")
+@option(
+    "--planes", type=click.IntRange(1), metavar="K", help="Fetch only K byte planes of weights."
+)
 @option("--all", "everything", is_flag=True, help="Pull all models of the remote.")
 @option("--dry-run", is_flag=True, help="Show what would be fetched.")
 def run(
     call: Invocation,
     models: tuple[str, ...],
     remote: str | None,
-    name: str | None,
     everything: bool,
     dry_run: bool,
+    **given: Any,
 ) -> None:
     """Fetch versions from a remote.
 
     REF is a model such as lenet or origin:lenet, or one of its versions such as lenet@2. Without
     REF, new versions of all models pulled or published before are fetched. Nothing becomes
     visible before every chunk, tensor and file has been verified. The working directory and HEAD
-    do not change.
+    do not change. With --metadata-only, --tensors or --planes, other weights stay on the remote
+    and are fetched when they are used; pull again without it to have all.
     """
     import dlv.hub.names as names
     import dlv.hub.pull as pulling
@@ -58,7 +69,7 @@ def run(
             pulling.Request(
                 names=wanted,
                 author=call.author,
-                name=name,
+                **given,
                 everything=everything,
                 dry_run=dry_run,
                 progress=bar.advance,

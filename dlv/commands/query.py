@@ -45,6 +45,7 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
 )
 @argument("text", nargs=-1, metavar="[QUERY|-]", shell_complete=_complete)
 @option("--file", metavar="FILE", help="Read the query from FILE; - is stdin.")
+@option("--remote", metavar="NAME", complete="remote", help="Search the versions of a remote.")
 @option("-P", "given", multiple=True, metavar="K=V", help="Set the query variable $K.")
 @option("--explain", is_flag=True, help="Show the plan, with -v also its SQL; do not run it.")
 @option("--exit-code", is_flag=True, help="Exit with 1 if nothing matches.")
@@ -73,6 +74,7 @@ def run(
     listed: bool,
     show: str | None,
     forget: str | None,
+    remote: str | None,
     given: tuple[str, ...],
     exit_code: bool,
     **asked: bool | str,
@@ -91,6 +93,8 @@ def run(
         return None
     import dlv.dql.words.parameters as values
 
+    if remote is not None:
+        call.use_mirror(remote)
     session = Session(call, call.output.format, parameters=values.parameters(given), **asked)
     words = typed(call, text, file)
     if words is None:

@@ -36,23 +36,24 @@ def run(call: Invocation, reference: str, matrix: str | None, manifest: bool) ->
     """
     import dlv.versions.show as show
 
-    found = show.find(call.repository, reference)
+    repository, reference = call.look_at(reference)
+    found = show.find(repository, reference)
     if (found.file is not None) + (matrix is not None) + manifest > 1:
         raise UsageError(":FILE, --tensor and --manifest cannot be combined")
     for note in found.notes:
         call.output.warn(note)
     version = {"version": found.version.label, "id": found.version.id}
     if found.file is not None:
-        _file(call, version, show.file(call.repository, found))
+        _file(call, version, show.file(repository, found))
     elif matrix is not None:
-        _matrix(call, version, show.matrix(call.repository, found, matrix))
+        _matrix(call, version, show.matrix(repository, found, matrix))
     elif manifest:
-        data = show.manifest_bytes(call.repository, found)
+        data = show.manifest_bytes(repository, found)
         _raw(call, data, {"version": version, "manifest": json.loads(data)}, found.version.id)
     else:
         import dlv.views.versions as view
 
-        shown = show.show(call.repository, found)
+        shown = show.show(repository, found)
         document, blocks = view.shown_document(shown), view.shown_blocks(shown)
         call.output.emit("show", document, *blocks, ids=[version["id"]])
 

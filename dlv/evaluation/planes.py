@@ -121,6 +121,7 @@ class Planes:
         self._centres: dict[str, Array] = {}
         self._between: dict[str, tuple[Array, Array]] = {}
         self._needed: dict[tuple[str, int], dict[Key, int]] = {}
+        self._pieces: dict[Key, Piece] = {}
         self._users: dict[Key, set[str]] = {}
         for name in self._hashes:
             for key in self._needs(name, ALL):
@@ -185,6 +186,13 @@ class Planes:
 
         What the chunks read so hold of others comes free, where `free` says that it is of use.
         """
+        keys = {
+            key
+            for name, depth in depths.items()
+            if depth > self.depths[name]
+            for key in self._needs(name, depth)
+        }
+        self._store.prefetch(self._pieces[key] for key in keys if not self.chunks.has(key))
         for name, depth in depths.items():
             self._deepen(name, depth)
         for name in self._hashes:
@@ -251,6 +259,7 @@ class Planes:
             tables = dict.fromkeys(str(p.codec["table"]) for p in pieces if "table" in p.codec)
             pieces += [p for table in tables for p in self._store.object_chunks("table", table)]
             found = {(piece.pack, piece.offset): piece.length for piece in pieces}
+            self._pieces |= {(piece.pack, piece.offset): piece for piece in pieces}
             self._needed[name, depth] = found
         return found
 

@@ -10,18 +10,17 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 import dlv.disk.durable as durable
 from dlv.canonical import hash_bytes
 from dlv.errors import UnsafeInput
-from dlv.hub.locator import LocatorIndex
 from dlv.hub.records import object_key
 from dlv.hub.stores.interface import MissingObject, Store
 from dlv.kinds import Piece
 from dlv.pas.chunks import SUFFIX
-from dlv.weights.store import MatrixStore
 
 GAP = 64 << 10  # unneeded bytes between two chunks that are fetched to save a request
 RANGE = 16 << 20  # longest range; an interruption loses the ranges in flight
@@ -35,10 +34,16 @@ class _Chunk(NamedTuple):
 
 
 class Fetcher:
-    """Fetches chunks of packs into the cache."""
+    """Fetches chunks of packs into the cache. The store is opened for the first of them."""
 
-    def __init__(self, store: Store, cache: Path) -> None:
-        self.store, self.folder = store, cache / "packs"
+    def __init__(self, cache: Path, open_store: Callable[[], Store]) -> None:
+        self.folder = cache / "packs"
+        self._open_store = open_store
+        self._present: set[tuple[str, int]] = set()  # pack and offset of verified chunks
+
+    @cached_property
+    def store(self) -> Store:
+        return self._open_store()
 
     def path(self, pack: str) -> Path:
         return durable.path_of(self.folder, pack, SUFFIX)
@@ -47,16 +52,23 @@ class Fetcher:
         """Return the chunks that are not in the cache, by pack and in order."""
         needed: dict[str, set[_Chunk]] = {}
         for piece in pieces:
-            chunk = _Chunk(piece.offset, piece.length, piece.blake3)
-            needed.setdefault(piece.pack, set()).add(chunk)
+            if (piece.pack, piece.offset) not in self._present:
+                chunk = _Chunk(piece.offset, piece.length, piece.blake3)
+                needed.setdefault(piece.pack, set()).add(chunk)
         missing = {pack: self._absent(pack, sorted(chunks)) for pack, chunks in needed.items()}
         return {pack: chunks for pack, chunks in missing.items() if chunks}
 
     def fetch(
-        self, missing: dict[str, list[_Chunk]], progress: Callable[[int], None] = lambda _: None
+        self,
+        missing: dict[str, list[_Chunk]],
+        progress: Callable[[int], None] = lambda _: None,
+        *,
+        gap: int = GAP,
     ) -> None:
         """Fetch chunks, several ranges at a time. Each chunk is verified before it is written."""
-        ranges = [(pack, run) for pack, chunks in missing.items() for run in _runs(chunks)]
+        if not missing:
+            return
+        ranges = [(pack, run) for pack, chunks in missing.items() for run in _runs(chunks, gap)]
         for pack in missing:
             durable.make_directory(self.path(pack).parent)
 
@@ -75,7 +87,9 @@ class Fetcher:
                 raise
 
     def forget(self, packs: Iterable[str]) -> None:
-        for pack in packs:
+        gone = set(packs)
+        self._present = {key for key in self._present if key[0] not in gone}
+        for pack in gone:
             with contextlib.suppress(OSError):  # the next pull can use or delete it
                 self.path(pack).unlink()
 
@@ -85,7 +99,12 @@ class Fetcher:
         except FileNotFoundError:
             return list(chunks)
         with file:
-            return [chunk for chunk in chunks if not _is_stored(file.fileno(), chunk)]
+            absent = [chunk for chunk in chunks if not _is_stored(file.fileno(), chunk)]
+        self._note(pack, set(chunks).difference(absent))
+        return absent
+
+    def _note(self, pack: str, chunks: Iterable[_Chunk]) -> None:
+        self._present.update((pack, chunk.offset) for chunk in chunks)
 
     def _fetch(self, pack: str, run: Sequence[_Chunk]) -> None:
         start = run[0].offset
@@ -108,6 +127,7 @@ class Fetcher:
                 raise durable.misread(str(self.path(pack)))
         finally:
             os.close(descriptor)
+        self._note(pack, run)
 
 
 def _is_stored(descriptor: int, chunk: _Chunk) -> bool:
@@ -123,26 +143,15 @@ def _write(descriptor: int, data: memoryview, offset: int) -> None:
             raise durable.storage_error("write", "the cache of remotes", error) from error
 
 
-def _runs(chunks: Sequence[_Chunk]) -> list[list[_Chunk]]:
+def _runs(chunks: Sequence[_Chunk], gap: int) -> list[list[_Chunk]]:
     """Group chunks by the range that fetches them."""
     runs: list[list[_Chunk]] = []
     for chunk in chunks:
         if runs:
             first, last = runs[-1][0], runs[-1][-1]
-            near = chunk.offset - last.offset - last.length <= GAP
+            near = chunk.offset - last.offset - last.length <= gap
             if near and chunk.offset + chunk.length - first.offset <= RANGE:
                 runs[-1].append(chunk)
                 continue
         runs.append([chunk])
     return runs
-
-
-class FetchedStore(MatrixStore):
-    """Reads weights from the cache; writers that use it put new packs into the repository."""
-
-    def __init__(self, fetcher: Fetcher, index: LocatorIndex, packs: Path, tmp: Path) -> None:
-        super().__init__(packs, tmp, index)
-        self._fetcher = fetcher
-
-    def path(self, pack: str) -> Path:
-        return self._fetcher.path(pack)

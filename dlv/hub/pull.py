@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import field
+from fnmatch import fnmatchcase
 
 import dlv.archiving.reencode as reencode
 import dlv.disk.paths as paths
 import dlv.objects.manifest as manifest_format
+import dlv.weights.bounds as bounds
 from dlv.archiving.reencode import Overlay, Packing
 from dlv.canonical import hash_bytes
 from dlv.dataclass import dataclass
-from dlv.errors import Damaged, NotFound, UnsafeInput, UsageError, nearest
-from dlv.hub.fetching import FetchedStore, Fetcher
+from dlv.errors import Damaged, DlvError, NotFound, UnsafeInput, UsageError, nearest
+from dlv.hub.fetching import Fetcher
 from dlv.hub.history import published
 from dlv.hub.locator import Locator, LocatorIndex
 from dlv.hub.names import note_published
+from dlv.hub.promised import PromisedIndex
 from dlv.hub.records import Ref
 from dlv.hub.remotes import Remote
 from dlv.kinds import Piece
-from dlv.metadata import facts, versions
+from dlv.metadata import facts, matrices, versions
 from dlv.metadata.matrices import PackIndex
 from dlv.metadata.versions import Version
 from dlv.objects.fact import Fact, decode_fact
 from dlv.objects.manifest import FileEntry, Manifest
 from dlv.repository.git_files import FileStore
-from dlv.repository.handle import Repository
+from dlv.repository.handle import Change, Repository
 from dlv.versions import reachable
 from dlv.versions.commit import NewVersion
 from dlv.versions.commit import publish as make_visible
@@ -39,22 +42,37 @@ class Request:
     """`names` are models or versions (lenet, lenet@3), by default all models pulled before.
 
     `everything`: all models of the remote. `name`: the name of the model in this repository.
+    `metadata_only`: leave the weights on the remote, from which they are fetched when they are
+    read, but for tensors that match a pattern in `tensors`, and the first `planes` of all.
+    `numbered`: versions keep the numbers of the remote.
     """
 
     names: Sequence[str]
     author: str
     name: str | None = None
     everything: bool = False
+    metadata_only: bool = False
+    tensors: Sequence[str] = ()
+    planes: int | None = None
+    numbered: bool = False
     dry_run: bool = False
     progress: Callable[[int], None] = lambda _: None
     total: Callable[[int], None] = lambda _: None
 
+    @property
+    def partial(self) -> bool:
+        return self.metadata_only or bool(self.tensors) or self.planes is not None
+
 
 @dataclass
 class Pulled:
-    """`versions` are new in this repository; it already had `known` others."""
+    """`versions` are new in this repository; it already had `known` others.
+
+    `completed` were here without all of their weights.
+    """
 
     versions: list[Version] = field(default_factory=list)
+    completed: list[Version] = field(default_factory=list)
     origins: dict[str, Ref] = field(default_factory=dict)  # refs by version id
     known: int = 0
     hidden: list[Version] = field(default_factory=list)  # of the known ones: removed or undone
@@ -76,23 +94,58 @@ def _fetch(
     repository: Repository, remote: Remote, request: Request, chosen: Sequence[Ref], outcome: Pulled
 ) -> None:
     known = versions.by_ids(repository.database, [ref.manifest for ref in chosen])
-    new = [ref for ref in chosen if ref.manifest not in known]
+    promises = facts.promises(repository.database)
+    more = bool(request.tensors) or not request.partial
+    wanted = [ref for ref in chosen if ref.manifest not in known]
+    completed = [ref for ref in chosen if ref.manifest in known and ref.manifest in promises]
     outcome.known = len(known)
     outcome.hidden = [v for v in known.values() if v.state in ("removed", "undone")]
-    outcome.origins = {ref.manifest: ref for ref in new}
-    arrivals = [_Arrival(repository, remote, ref) for ref in new]
-    index = LocatorIndex(arrival.locator for arrival in arrivals)
-    fetcher = Fetcher(remote.store, remote.history.cache)
-    pieces = [piece for arrival in arrivals for piece in arrival.pieces(index)]
+    outcome.origins = {ref.manifest: ref for ref in wanted}
+    wanted += completed if more else []
+    arrivals = [_Arrival(repository, remote, ref, request) for ref in wanted]
+    fetcher = Fetcher(remote.history.cache, lambda: remote.store)
+    promised = PromisedIndex()
+    for arrival in arrivals:
+        promised.promise(fetcher, arrival.locator)
+    pieces = [piece for arrival in arrivals for piece in arrival.pieces(promised.locators)]
     missing = fetcher.missing(pieces)
     outcome.bytes = sum(chunk.length for chunks in missing.values() for chunk in chunks)
     request.total(outcome.bytes)
     if request.dry_run:
         return
     fetcher.fetch(missing, request.progress)
-    with closing(FetchedStore(fetcher, index, repository.packs, repository.tmp)) as store:
+    store = MatrixStore(
+        repository.packs, repository.tmp, PackIndex(repository.database), promised=promised
+    )
+    with closing(store):
         _store(repository, remote, request, store, arrivals, outcome)
-    fetcher.forget(dict.fromkeys(piece.pack for piece in pieces))
+    repository.look_for_promised()
+    if not request.partial:
+        outcome.completed = [known[ref.manifest] for ref in completed]
+        fetcher.forget(dict.fromkeys(piece.pack for piece in pieces))
+    if request.planes is not None:
+        first = _first_planes(remote, chosen, promised, fetcher, request.planes)
+        missing = fetcher.missing(first)
+        outcome.bytes += sum(chunk.length for chunks in missing.values() for chunk in chunks)
+        fetcher.fetch(missing)
+
+
+def _first_planes(
+    remote: Remote, chosen: Sequence[Ref], promised: PromisedIndex, fetcher: Fetcher, planes: int
+) -> list[Piece]:
+    """Return what bounds of the tensors are made of, if so many planes of them are read."""
+    pieces: list[Piece] = []
+    for ref in chosen:
+        locator = remote.history.locator(ref)
+        promised.promise(fetcher, locator)
+        for encoding in locator.encodings[: locator.whole]:
+            pieces += [
+                piece
+                for piece in promised.chunks(encoding.matrix)
+                if piece.plane is None or piece.plane < planes
+            ]
+    tables = dict.fromkeys(str(p.codec["table"]) for p in pieces if "table" in p.codec)
+    return pieces + [p for table in tables for p in promised.object_chunks("table", table)]
 
 
 def _chosen(
@@ -142,8 +195,9 @@ def _followed(repository: Repository, remote: Remote) -> list[str]:
 class _Arrival:
     """A version to pull: its manifest and locator, and later what of it must be fetched."""
 
-    def __init__(self, repository: Repository, remote: Remote, ref: Ref) -> None:
+    def __init__(self, repository: Repository, remote: Remote, ref: Ref, request: Request) -> None:
         self.repository, self.ref = repository, ref
+        self._request = request
         self.label = f"{ref.name}@{ref.number}"
         data = remote.history.object("manifests", ref.manifest)
         self.manifest: Manifest = manifest_format.decode(data, f"manifest of {self.label}")
@@ -178,10 +232,7 @@ class _Arrival:
         """Yield what must be fetched; note its tensors and objects."""
         own = LocatorIndex([self.locator])
         known = PackIndex(self.repository.database)
-        manifest = self.manifest
-        pending = [d for index in self.checkpoints for d in manifest.snapshots[index].hashes if d]
-        if manifest.network is not None:
-            pending += [each["hash"] for each in manifest.network.constants]
+        pending = list(self._tensors())
         pending.reverse()
         seen: set[str] = set()
         while pending:
@@ -209,6 +260,20 @@ class _Arrival:
                 yield from self._object(index, kind, name)
         for entry in self.missing_files():
             yield from self._object(index, "file", entry.blake3)
+
+    def _tensors(self) -> Iterator[str]:
+        """Yield the hashes of the tensors to fetch."""
+        manifest, patterns = self.manifest, self._request.tensors
+        for index in self.checkpoints:
+            hashes = manifest.snapshots[index].hashes
+            for tensor, digest in zip(manifest.tensors, hashes, strict=True):
+                if digest and (
+                    not self._request.partial
+                    or any(fnmatchcase(tensor.name, pattern) for pattern in patterns)
+                ):
+                    yield digest
+        if manifest.network is not None and not self._request.partial:
+            yield from (each["hash"] for each in manifest.network.constants)
 
     def missing_files(self) -> list[FileEntry]:
         files = FileStore(self.repository.files_git)
@@ -244,7 +309,7 @@ def _store(
     repository: Repository,
     remote: Remote,
     request: Request,
-    store: FetchedStore,
+    store: MatrixStore,
     arrivals: Sequence[_Arrival],
     outcome: Pulled,
 ) -> None:
@@ -252,11 +317,11 @@ def _store(
     for arrival in arrivals:
         _store_files(repository, store, arrival)
     packs: list[PackRecord] = []
-    matrices = dict.fromkeys(name for arrival in arrivals for name in arrival.matrices)
+    tensors = dict.fromkeys(name for arrival in arrivals for name in arrival.matrices)
     objects = dict.fromkeys(key for arrival in arrivals for key in arrival.objects)
-    if matrices or any(kind != "file" for kind, _ in objects):
+    if tensors or any(kind != "file" for kind, _ in objects):
         with Packing(store) as packing:
-            for name in matrices:
+            for name in tensors:
                 encoding = store.encoding(name)
                 assert encoding is not None
                 packing.carry(encoding)
@@ -268,7 +333,7 @@ def _store(
     overlay = Overlay(PackIndex(repository.database), packs)
     view = MatrixStore(repository.packs, repository.tmp, overlay)  # type: ignore[arg-type]
     with closing(view):
-        ready = [_new_version(view, arrival, request.name) for arrival in arrivals]
+        ready = [_new_version(view, arrival, request) for arrival in arrivals]
     for arrival in arrivals:
         repository.write_manifest(arrival.manifest)
     # Without a new version there is nothing to undo, and `undo` skips fetches.
@@ -284,6 +349,8 @@ def _store(
             if arrival.ref.manifest in shown and arrival.removed:
                 gone: dict[str, object] = {"steps": arrival.removed, "collected": arrival.removed}
                 change.record("removal", arrival.ref.manifest, gone)
+            _promise(change, remote, arrival, request)
+            _index_bounds(change, store, arrival)
         summary = change.summary
         for name in outcome.names:
             remote.remember(change, name)
@@ -292,7 +359,36 @@ def _store(
             change.cancel()
 
 
-def _store_files(repository: Repository, store: FetchedStore, arrival: _Arrival) -> None:
+def _promise(change: Change, remote: Remote, arrival: _Arrival, request: Request) -> None:
+    """Record where weights are that were not fetched, or that there are none left."""
+    standing = facts.standing(change.db, "promise", arrival.ref.manifest)
+    if not request.partial:
+        for promise in standing:
+            change.record("undo", promise, {})
+    elif not standing:
+        where: dict[str, object] = {
+            "remote": remote.name,
+            "uuid": remote.file.uuid,
+            "locator": arrival.ref.locator,
+        }
+        change.record("promise", arrival.ref.manifest, where)
+
+
+def _index_bounds(change: Change, store: MatrixStore, arrival: _Arrival) -> None:
+    """Let evaluations find the bounds that came with a version, if they can be read."""
+    manifest = arrival.manifest
+    hashes = {digest for snapshot in manifest.snapshots for digest in snapshot.hashes if digest}
+    if manifest.network is not None:
+        hashes |= {each["hash"] for each in manifest.network.constants}
+    for kind, name in arrival.objects:
+        if kind == bounds.KIND:
+            with suppress(DlvError):
+                record = bounds.decode(bytes(store.object(kind, name)))
+                tensors = record.hashes(hashes, store.encoding)
+                matrices.insert_bounds(change.db, name, record.network, tensors.values())
+
+
+def _store_files(repository: Repository, store: MatrixStore, arrival: _Arrival) -> None:
     manifest = arrival.manifest
     if manifest.tree is None:
         return
@@ -313,10 +409,16 @@ def _store_files(repository: Repository, store: FetchedStore, arrival: _Arrival)
         )
 
 
-def _new_version(view: MatrixStore, arrival: _Arrival, name: str | None) -> NewVersion:
+def _new_version(view: MatrixStore, arrival: _Arrival, request: Request) -> NewVersion:
     manifest = arrival.manifest
     network = None
     if manifest.network is not None:
         network = stored_network(view, manifest.network.id)
     summaries = [stored_summary(view, reference.hash) for reference in manifest.series]
-    return NewVersion(manifest, network, [s for s in summaries if s is not None], name)
+    return NewVersion(
+        manifest,
+        network,
+        [summary for summary in summaries if summary is not None],
+        request.name,
+        arrival.ref.number if request.numbered else None,
+    )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import dlv.disk.durable as durable
 import dlv.hub.probe as probing
 from dlv.canonical import timestamp
 from dlv.dataclass import dataclass
@@ -92,9 +94,22 @@ def open_remote(
             way = f"to create one: dlv publish --remote {name}" if store.writable else ADDRESS
             raise RemoteError(f"no remote found at {url}", hint=way)
         data = _create(store, single_writer=single_writer)
+    return _opened(name, url, store, data, repository.cache / "remotes", repository.tmp)
+
+
+def open_address(url: str, environ: Mapping[str, str], cache: Path) -> Remote:
+    """Open the remote at an address that no repository knows, with a cache of the user."""
+    store = open_store(url, environ)
+    data = store.find(REMOTE_FILE, most=MOST_REMOTE)
+    if data is None:
+        raise RemoteError(f"no remote found at {url}", hint=ADDRESS)
+    durable.make_directory(cache / "tmp")
+    return _opened(url, url, store, data, cache, cache / "tmp")
+
+
+def _opened(name: str, url: str, store: Store, data: bytes, cache: Path, tmp: Path) -> Remote:
     file = decode_remote(data, f"{REMOTE_FILE} at {url}")
-    cache = repository.cache / "remotes" / file.uuid
-    return Remote(name, url, store, file, History(store, cache, repository.tmp))
+    return Remote(name, url, store, file, History(store, cache / file.uuid, tmp))
 
 
 def _create(store: Store, *, single_writer: bool) -> bytes:

@@ -209,6 +209,17 @@ def versions_of_matrix(db: Database, matrix: str) -> list[str]:
     ]
 
 
+def ids_of_matrix(db: Database, matrix: str) -> list[str]:
+    """Return ids of the versions that have a matrix in a checkpoint."""
+    rows = db.rows(
+        "SELECT DISTINCT version.hash FROM snapshot_matrix"
+        " JOIN matrix ON matrix.id = matrix_id JOIN snapshot ON snapshot.id = snapshot_id"
+        " JOIN version ON version.id = version_id WHERE matrix.hash = ?",
+        (matrix,),
+    )
+    return [row[0] for row in rows]
+
+
 def layers_of_matrix(db: Database, matrix: str) -> list[tuple[str, str]]:
     """(version, tensor) of all that a matrix is the content of."""
     return [

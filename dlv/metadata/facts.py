@@ -55,7 +55,7 @@ def is_irreversible(db: Database, digest: str) -> bool:
     row = db.row(
         "SELECT kind, json_extract(data, '$.collected') FROM fact WHERE hash = ?", (digest,)
     )
-    return row is not None and (row[0] == "remote-head" or row[1] is not None)
+    return row is not None and (row[0] in ("remote-head", "promise") or row[1] is not None)
 
 
 def steps_of(db: Database, digest: str) -> list[int | None]:
@@ -77,6 +77,14 @@ def standing(db: Database, kind: str, subject: str) -> list[str]:
         (kind, subject),
     )
     return [row[0] for row in rows if not is_undone(db, row[0])]
+
+
+def promises(db: Database) -> dict[str, dict[str, Any]]:
+    """Return the data of standing promises: which remote has the weights of a version, by id."""
+    rows = db.rows("SELECT subject, hash, data FROM fact WHERE kind = 'promise' ORDER BY created")
+    return {
+        subject: json.loads(data) for subject, digest, data in rows if not is_undone(db, digest)
+    }
 
 
 def is_undone(db: Database, digest: str) -> bool:

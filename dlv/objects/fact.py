@@ -20,6 +20,7 @@ KINDS = (
     "query",
     "archive",
     "remote-head",
+    "promise",
     "card",
 )
 
@@ -92,5 +93,10 @@ _DATA: Mapping[str, Callable[[dict[str, Any]], bool]] = {
         isinstance(data.get("packs"), list) and all(map(is_hash, data["packs"]))
     ),
     "remote-head": lambda data: natural(data.get("seq")) and is_hash(data.get("hash")),
+    "promise": lambda data: (
+        isinstance(data.get("remote"), str)
+        and is_hash(data.get("uuid"))
+        and is_hash(data.get("locator"))
+    ),
 }
-_OF_ID = ("number", "removal", "undo", "evaluation", "card")
+_OF_ID = ("number", "removal", "undo", "evaluation", "promise", "card")

@@ -32,6 +32,7 @@ from dlv.metadata.facts import StagedFile
 from dlv.repository.change_marks import Marks
 
 if TYPE_CHECKING:
+    from dlv.kinds import Promised
     from dlv.objects.fact import Fact
     from dlv.objects.manifest import Manifest
 
@@ -215,6 +216,8 @@ class Repository:
         # Whether the user vouches that no other host writes; asked only on a network disk.
         self.single_host: Callable[[], bool] = lambda: False
         self.patience = locks.Patience()  # with others that are at work on it
+        # Finds what versions need and only a remote has; set from above, like those before.
+        self.find_promised: Callable[[Repository], Promised | None] = lambda _: None
         self._decoded: dict[str, Manifest] = {}
         self._opened: tuple[int, int] | None = None  # which file the catalogue was when opened
         self._outdated: list[Database] = []
@@ -302,6 +305,15 @@ class Repository:
             create=False,
             patience=self.patience,
         )
+
+    @cached_property
+    def promised(self) -> Promised | None:
+        """What versions need and only a remote has."""
+        return self.find_promised(self)
+
+    def look_for_promised(self) -> None:
+        """Find them anew, because there are new promises."""
+        self.__dict__.pop("promised", None)
 
     @property
     def outdated(self) -> bool:

@@ -308,12 +308,29 @@ class _Objects:
         }
         for _, manifest in self.held:
             wanted |= {name for kind, name in self._wanted(manifest) if kind == "matrix"}
+        promised = self._promised()
         for matrix in sorted(wanted):
+            if matrix in promised and self.store.encoding(matrix) is None:
+                self.report.count("promised")
+                continue
             self.report.count("tensors")
             try:
                 self.store.matrix(matrix)
             except DlvError as error:
                 self.report.add("tensor", matrix, error, self._versions_of(matrix), [matrix])
+
+    def _promised(self) -> set[str]:
+        """Return the tensors that a remote has, if they are not here."""
+        promised: set[str] = set()
+        for version in facts.promises(self.db):
+            try:
+                manifest = self.repository.manifest(version)
+            except DlvError:
+                continue  # reported before
+            promised |= {h for snapshot in manifest.snapshots for h in snapshot.hashes if h}
+            if manifest.network is not None:
+                promised |= {each["hash"] for each in manifest.network.constants}
+        return promised
 
     def _files(self) -> None:
         store = git_files.FileStore(self.repository.files_git)

@@ -30,12 +30,11 @@ from dlv.canonical import hasher
 from dlv.dataclass import dataclass
 from dlv.disk.paths import open_regular
 from dlv.errors import Damaged, DlvError, UsageError
-from dlv.kinds import Piece, Raw
+from dlv.kinds import EncodingRow, Piece, Raw
 from dlv.metadata import collected, dump, usage, versions
 from dlv.metadata.matrices import PackIndex
 from dlv.objects.manifest import Manifest
 from dlv.pas.chunks import SUFFIX
-from dlv.pas.footer import Encoding
 from dlv.pas.packs import Pack
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
@@ -306,22 +305,17 @@ class Lost:
     objects: dict[tuple[str, str], None] = field(default_factory=dict)
 
 
-class _Blind:
-    """A store that knows nothing yet, so that everything is written again."""
+class _Nothing:
+    """An index that knows nothing yet, so that everything is written again."""
 
-    def __init__(self, store: MatrixStore) -> None:
-        self.packs_dir, self.tmp_dir, self.writer = store.packs_dir, store.tmp_dir, store.writer
-
-    def encoding(self, matrix: str) -> Encoding | None:  # noqa: ARG002
+    def encoding(self, matrix: str) -> EncodingRow | None:  # noqa: ARG002
         return None
+
+    def chunks(self, matrix: str) -> Sequence[Piece]:  # noqa: ARG002
+        return ()
 
     def object_chunks(self, kind: str, name: str) -> Sequence[Piece]:  # noqa: ARG002
         return ()
-
-    def pieces_behind(self, matrix: str) -> Sequence[Piece]:  # noqa: ARG002
-        return ()
-
-    def verify(self, piece: Piece, *, content: bool) -> None: ...
 
 
 def lost(repository: Repository, packs: Iterable[str], matrices_: Iterable[str]) -> Lost:
@@ -346,7 +340,7 @@ def store_anew(
         if other is not None:
             theirs = held.enter_context(closing(MatrixStore.of(other)))
             stores.append((str(other.root), theirs))
-        with WeightWriter(_Blind(store)) as writer:
+        with WeightWriter(MatrixStore(store.packs_dir, store.tmp_dir, _Nothing())) as writer:
             for name in wanted.matrices:
                 row = PackIndex(db).encoding(name)
                 for where, source in stores if row is not None else ():

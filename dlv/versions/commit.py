@@ -370,6 +370,7 @@ class NewVersion:
     network: Network | None = None
     summaries: Sequence[Summary] = ()
     name: str | None = None  # of the model here, if not the manifest's
+    number: int | None = None  # here, if it is not the next one
 
 
 def publish(
@@ -395,7 +396,7 @@ def publish(
                 continue
             raise Conflict("an identical version already exists", why=manifest.id[:12])
         name = new.name or manifest.name
-        number = versions.next_number(db, name)
+        number = new.number or versions.next_number(db, name)
         insert_version(db, manifest, new.network, new.summaries, number=number, name=name)
         change.record("number", manifest.id, {"name": name, "number": number})
         version = versions.by_id(db, manifest.id)

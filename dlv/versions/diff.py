@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
@@ -45,6 +45,7 @@ ABSENT: Any = object()  # what stands for a value in a version that does not hav
 class Side:
     """One of the versions, or one snapshot of it."""
 
+    repository: Repository
     version: Version
     manifest: Manifest
     step: int | None
@@ -128,28 +129,36 @@ def diff(
     everything: bool = False,
     planes: int | None = None,
     opened: Opened | None = None,
+    elsewhere: Mapping[str, tuple[Repository, str]] | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Diff:
     """Compare versions or checkpoints, by default in all sections.
 
     With fewer than two, the working directory is compared with the one given, or with HEAD;
     `opened` opens its weights. `layer` narrows to the layers of that pattern. `everything`
-    compares the tensors of the optimizer, too. `planes`: read only the first planes.
+    compares the tensors of the optimizer, too. `planes`: read only the first planes. `elsewhere`
+    has the repository of references that lead to a remote, and what they are called there.
     """
+    places = [
+        _Place(*elsewhere[text], f"{text.partition(':')[0]}:")
+        if elsewhere and text in elsewhere
+        else _Place(repository, text, "")
+        for text in references
+    ]
     if len(references) >= 2:
-        return _diff(repository, references, sections, layer, everything, planes, None, progress)
+        return _diff(repository, places, sections, layer, everything, planes, None, progress)
     if opened is None:
         raise UsageError("diff requires two versions")
     if planes is not None:
         raise UsageError("--planes requires two versions", hint="dlv diff REF REF --planes 2")
     with closing(WorkingTree(repository, opened)) as tree:
-        first = references or ("HEAD",)
+        first = places or [_Place(repository, "HEAD", "")]
         return _diff(repository, first, sections, layer, everything, None, tree, progress)
 
 
 def _diff(
     repository: Repository,
-    references: Sequence[str],
+    places: Sequence[_Place],
     sections: Collection[str],
     layer: str | None,
     everything: bool,
@@ -159,16 +168,20 @@ def _diff(
 ) -> Diff:
     default = SECTIONS[:2] if layer is not None else SECTIONS
     chosen = tuple(name for name in SECTIONS if name in (sections or default))
-    store = MatrixStore.of(repository)
+    # A mirror reads what is here, too.
+    mirrors = [place.repository for place in places if place.prefix]
+    if any(mirror.path != mirrors[0].path for mirror in mirrors):
+        raise UsageError("versions of two remotes cannot be compared", hint="dlv pull one of them")
+    store = MatrixStore.of(mirrors[0] if mirrors else repository)
     notes: list[str] = []
-    sides = [_side(repository, store, text, notes) for text in references]
+    sides = [_side(place, store, text, prefix, notes) for place, text, prefix in places]
     if tree is not None:
         chosen = tuple(name for name in chosen if name != "metrics")  # files have none yet
         store = tree.store()
         network = None if tree.manifest.network is None else tree.manifest.network.id
         sides.append(
             Side(
-                *(tree.version, tree.manifest, None),
+                *(repository, tree.version, tree.manifest, None),
                 None if network is None else stored_network(store, network),
                 tree.matrices,
                 WORKING,
@@ -176,7 +189,7 @@ def _diff(
         )
     wanted = _Wanted(sides, layer)
     others = [
-        _against(repository, store, sides[0], side, wanted, chosen, everything, planes, progress)
+        _against(store, sides[0], side, wanted, chosen, everything, planes, progress)
         for side in sides[1:]
     ]
     result = Diff(sides, others, chosen, notes=list(dict.fromkeys(notes)))
@@ -184,14 +197,23 @@ def _diff(
         if "params" in chosen:
             result.params = _rows([side.manifest.hyperparameters for side in sides])
         if "metrics" in chosen:
-            result.metrics = _rows([_metrics(repository, side) for side in sides])
+            result.metrics = _rows([_metrics(side) for side in sides])
         if "files" in chosen:
-            files = FileStore(repository.files_git) if tree is None else tree.files()
-            result.files = _files(files, sides)
+            result.files = _files(sides, None if tree is None else tree.files())
     return result
 
 
-def _side(repository: Repository, store: MatrixStore, text: str, notes: list[str]) -> Side:
+class _Place(NamedTuple):
+    """A reference, the repository in which it is meant, and what its label begins with."""
+
+    repository: Repository
+    reference: str
+    prefix: str
+
+
+def _side(
+    repository: Repository, store: MatrixStore, text: str, prefix: str, notes: list[str]
+) -> Side:
     found = revisions.resolve(repository.database, text)
     if found.file is not None:
         raise UsageError(
@@ -204,12 +226,13 @@ def _side(repository: Repository, store: MatrixStore, text: str, notes: list[str
     reference, row = manifest.network, found.snapshot
     step = None if row is None else row.step
     return Side(
+        repository,
         found.version,
         manifest,
         step,
         None if reference is None else stored_network(store, reference.id),
         snapshots.matrices(manifest, None if row is None else row.index),
-        found.version.label + ("" if step is None else f"/{step}"),
+        prefix + found.version.label + ("" if step is None else f"/{step}"),
     )
 
 
@@ -270,7 +293,6 @@ class _Wanted:
 
 
 def _against(
-    repository: Repository,
     store: MatrixStore,
     base: Side,
     side: Side,
@@ -299,7 +321,9 @@ def _against(
         side,
         Relation("working", f"the working directory against {base.label}")
         if side.label == WORKING
-        else history.relation(repository.database, base.version, side.version),
+        else history.relation(
+            base.repository.database, base.version, side.repository.database, side.version
+        ),
         wanted.narrow(structure) if structure and "structure" in sections else None,
         found,
         hidden,
@@ -333,28 +357,31 @@ def _rows(values: Sequence[dict[str, Any]]) -> list[Row]:
     return [Row(key, tuple(held.get(key, ABSENT) for held in values)) for key in keys]
 
 
-def _metrics(repository: Repository, side: Side) -> dict[str, Any]:
-    return {item.name: item for item in evaluations.metrics_of(repository.database, side.version)}
+def _metrics(side: Side) -> dict[str, Any]:
+    items = evaluations.metrics_of(side.repository.database, side.version)
+    return {item.name: item for item in items}
 
 
-def _files(store: FileStore, sides: Sequence[Side]) -> list[Row]:
+def _files(sides: Sequence[Side], working: FileStore | None) -> list[Row]:
     rows = _rows([{entry.path: entry for entry in side.manifest.files} for side in sides])
     rows.sort(key=lambda row: row.name)
+    stores = [working or FileStore(side.repository.files_git) for side in sides]
     return [
-        Row(row.name, row.values, tuple(_lines(store, row.values))) if row.differs else row
+        Row(row.name, row.values, tuple(_lines(stores, row.values))) if row.differs else row
         for row in rows
     ]
 
 
-def _lines(store: FileStore, values: Sequence[Any]) -> Iterator[LineCounts | None]:
+def _lines(stores: Sequence[FileStore], values: Sequence[Any]) -> Iterator[LineCounts | None]:
     """How many lines each version adds to the reference's file and takes from it."""
     first = values[0]
-    for value in values[1:]:
+    for store, value in zip(stores[1:], values[1:], strict=True):
         sizes = [entry.bytes for entry in (first, value) if entry is not ABSENT]
         if not sizes or max(sizes) > MOST_BYTES:
             yield None
             continue
-        before, after = (b"" if entry is ABSENT else store.read(entry) for entry in (first, value))
+        before = b"" if first is ABSENT else stores[0].read(first)
+        after = b"" if value is ABSENT else store.read(value)
         yield count_lines(before, after)
 
 

@@ -390,12 +390,12 @@ def lossy_note(db: Database, version: Version) -> str | None:
     return f"{text}; the exact weights are not stored"
 
 
-def relation(db: Database, first: Version, second: Version) -> Relation:
+def relation(db: Database, first: Version, second_db: Database, second: Version) -> Relation:
     """What the second version is to the first one."""
     a, b = first.label, second.label
     if first.id == second.id:
         return Relation("same", f"both are {a}", first, 0)
-    below, above = versions.ancestors(db, second.key), versions.ancestors(db, first.key)
+    below, above = versions.ancestors(second_db, second.key), versions.ancestors(db, first.key)
     steps = _steps(below, second, first)
     if steps is not None:
         return Relation("descendant", _line(b, a, steps), first, steps)

@@ -156,8 +156,9 @@ def _against_source(
         return None
     network = stored_network(store, manifest.network.id)
     matrices = snapshots.matrices(manifest, None)
-    old = Side(version, manifest, None, network, matrices, version.label)
-    new = Side(version, manifest, None, model.network, matrices, model.committed or networks.name)
+    old = Side(repository, version, manifest, None, network, matrices, version.label)
+    label = model.committed or networks.name
+    new = Side(repository, version, manifest, None, model.network, matrices, label)
     compared = comparison.compare(
         network, model.network, old.tensors, _tensors(model) or old.tensors
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dlv.evaluation.answers import Confusion, Evaluation, Level, Progress
 from dlv.evaluation.evaluate import Evaluated, level_record
-from dlv.terminal.output import Block, Heading, Output
+from dlv.terminal.output import Block, Heading, Line, Output
 from dlv.terminal.table import Bytes, Cell, Column, Count, Id, Items, Number, Range, Table, Text
 from dlv.views.values import columns_where, number_cell, percent, plural
+
+if TYPE_CHECKING:
+    from dlv.hub.remotes import Remote
 
 _WIDE = 20  # classes of which a terminal shows the whole table
 _WORST = 10  # else the most frequent mistakes
@@ -32,6 +35,19 @@ def evaluated(evaluated: Evaluated, output: Output) -> tuple[dict[str, Any], lis
             title = f"{each.version}: classes, and the labels they got"
             blocks += ["", Heading(title), *_confusion(each, each.confusion, output)]
     return document, blocks
+
+
+def fetched(remote: Remote) -> tuple[dict[str, Any], Line]:
+    """What was fetched to evaluate versions of a remote, as JSON and as a line."""
+    traffic = remote.store.traffic
+    record = {
+        "name": remote.name,
+        "url": remote.url,
+        "bytes_received": traffic.received,
+        "requests": traffic.requests,
+    }
+    text = f"from {remote.name} in {plural(traffic.requests, 'request', 'requests')}"
+    return {"remote": record}, Line("fetched", Bytes(traffic.received), text)
 
 
 def warnings(evaluated: Evaluated) -> Iterator[str]:

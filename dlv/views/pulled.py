@@ -43,9 +43,14 @@ def emit_pulled(
             Table(columns, rows),
             Line("would fetch" if dry_run else "fetched", Bytes(done.bytes)),
         ]
+    if done.completed:
+        document["completed"] = [version.id for version in done.completed]
     output.emit(command, document, *parts, ids=shown)
     if done.hidden:
         gone = ", ".join(version.label for version in done.hidden)
         output.message(f"removed here: {gone}; to restore: dlv undo --list")
-    if not rows:
+    if done.completed:
+        names = ", ".join(version.label for version in done.completed)
+        output.message(f"fetched the missing weights of {names}")
+    elif not rows:
         output.message("already up to date")

@@ -24,7 +24,7 @@ from dlv.canonical import WRITER, hash_bytes, loads
 from dlv.disk.durable import path_of
 from dlv.dtypes import DTYPES, TORCH_DTYPES
 from dlv.errors import Damaged, DlvError, UsageError, require
-from dlv.kinds import Array, EncodingRow, Piece, Raw
+from dlv.kinds import Array, Index, Piece, Promised, Raw
 from dlv.metadata import networks, versions
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
@@ -48,16 +48,6 @@ KEPT_CHUNKS = 16
 KEPT_BYTES = 1 << 20
 
 
-class Index(Protocol):
-    """What the store asks the database."""
-
-    def encoding(self, matrix: str) -> EncodingRow | None: ...
-
-    def chunks(self, matrix: str) -> Sequence[Piece]: ...
-
-    def object_chunks(self, kind: str, name: str) -> Sequence[Piece]: ...
-
-
 class Located(Protocol):
     """A repository, as far as weights are concerned."""
 
@@ -67,6 +57,8 @@ class Located(Protocol):
     def tmp(self) -> Path: ...
     @property
     def database(self) -> Database: ...
+    @property
+    def promised(self) -> Promised | None: ...
 
 
 class _OpenPack:
@@ -82,7 +74,11 @@ class _OpenPack:
 
 
 class MatrixStore:
-    """Reads what the index knows out of the packs; safe for several threads."""
+    """Reads what the index knows out of the packs; safe for several threads.
+
+    What the index does not know may be `promised`. Writers ask the index alone: what they leave
+    out because it is stored must be stored here.
+    """
 
     def __init__(
         self,
@@ -91,7 +87,9 @@ class MatrixStore:
         index: Index,
         *,
         writer: str = WRITER,
+        promised: Promised | None = None,
     ) -> None:
+        self.promised = promised
         self.packs_dir = Path(packs_dir)
         self.tmp_dir = Path(tmp_dir)
         self.index = index
@@ -103,21 +101,29 @@ class MatrixStore:
     @classmethod
     def of(cls, repository: Located) -> Self:
         """The store of a repository."""
-        return cls(repository.packs, repository.tmp, PackIndex(repository.database))
+        index = PackIndex(repository.database)
+        return cls(repository.packs, repository.tmp, index, promised=repository.promised)
 
     def encoding(self, matrix: str) -> Encoding | None:
         """How a matrix is stored; None if it is not."""
         from dlv.pas.footer import Encoding
 
         row = self.index.encoding(matrix)
+        if row is None and self.promised is not None:
+            row = self.promised.encoding(matrix)
         if row is None:
             return None
         return Encoding(**vars(row))
 
     def object_chunks(self, kind: str, name: str) -> Sequence[Piece]:
-        return self.index.object_chunks(kind, name)
+        pieces = self.index.object_chunks(kind, name)
+        if not pieces and self.promised is not None:
+            pieces = self.promised.object_chunks(kind, name)
+        return pieces
 
     def chunks(self, matrix: str) -> Sequence[Piece]:
+        if self.promised is not None and self.index.encoding(matrix) is None:
+            return self.promised.chunks(matrix)
         return self.index.chunks(matrix)
 
     def matrix(self, matrix: str) -> Raw:
@@ -167,7 +173,7 @@ class MatrixStore:
         what = f"{kind} {name}"
 
         def read() -> Raw:
-            return join_pieces(self.index.object_chunks(kind, name), None, self, what)
+            return join_pieces(self.object_chunks(kind, name), None, self, what)
 
         data = self._again(read)
         if hash_bytes(data) != name:
@@ -181,7 +187,7 @@ class MatrixStore:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        pack = self._pack(piece.pack)
+        pack = self._pack(piece)
         decoded = read_chunk(pack.descriptor, pack.size, piece, f"pack {piece.pack}")
         if piece.count < piece.raw <= KEPT_BYTES:
             with self._lock:
@@ -192,7 +198,7 @@ class MatrixStore:
 
     def stored(self, piece: Piece) -> bytes:
         """A chunk as it lies in its pack, its checksum verified."""
-        pack = self._pack(piece.pack)
+        pack = self._pack(piece)
         return read_stored(pack.descriptor, pack.size, piece, f"pack {piece.pack}")
 
     def pieces_behind(self, matrix: str) -> list[Piece]:
@@ -200,9 +206,9 @@ class MatrixStore:
         from dlv.pas.deltas.links import chain
 
         links = chain(matrix, self.encoding)
-        pieces = [piece for link in links for piece in self.index.chunks(link.matrix)]
+        pieces = [piece for link in links for piece in self.chunks(link.matrix)]
         tables = dict.fromkeys(str(p.codec["table"]) for p in pieces if "table" in p.codec)
-        return pieces + [p for name in tables for p in self.index.object_chunks("table", name)]
+        return pieces + [p for name in tables for p in self.object_chunks("table", name)]
 
     def verify(self, piece: Piece, *, content: bool) -> None:
         """Damaged unless the stored chunk is still there, and with `content` still whole."""
@@ -222,15 +228,23 @@ class MatrixStore:
             self._open.clear()
             self._kept.clear()
 
-    def path(self, pack: str) -> Path:
-        """Where the file of a pack lies."""
-        return path_of(self.packs_dir, pack, SUFFIX)
+    def prefetch(self, pieces: Iterable[Piece]) -> None:
+        """Fetch what is promised of these together, because it will be read."""
+        if self.promised is not None:
+            self.promised.fetch(pieces)
 
-    def _pack(self, name: str) -> _OpenPack:
+    def _pack(self, piece: Piece) -> _OpenPack:
+        name = piece.pack
         with self._lock:
             pack = self._open.get(name)
-            if pack is None:
-                pack = _OpenPack(self.path(name), f"pack {name}")
+        if pack is None:
+            path = path_of(self.packs_dir, name, SUFFIX)
+            if self.promised is not None and not path.exists() and self.promised.has(name):
+                self.promised.fetch([piece])
+                # The next fetch makes the file longer, so it is opened anew each time.
+                return _OpenPack(self.promised.path(name), f"pack {name}")
+            pack = _OpenPack(path, f"pack {name}")
+        with self._lock:
             self._open[name] = pack
             self._open.move_to_end(name)
             while len(self._open) > OPEN_PACKS:

@@ -15,7 +15,7 @@ from dlv.canonical import hash_bytes, matrix_hash, matrix_hasher
 from dlv.dataclass import dataclass
 from dlv.disk.durable import READ_SIZE, TemporaryFile, publish_all
 from dlv.errors import Conflict, DlvError
-from dlv.kinds import Piece, Raw
+from dlv.kinds import Index, Piece, Raw
 from dlv.pas.chunks import SUFFIX
 from dlv.pas.encode import Encoded, encode_elements, encode_object
 from dlv.pas.footer import Encoding, Footer
@@ -98,9 +98,8 @@ WINDOW = 12 << 20  # what may wait for the encoding threads, or else two pieces
 class Known(Place, Protocol):
     """What is stored already, and where more goes; `dlv.weights.store.MatrixStore` is one."""
 
-    def encoding(self, matrix: str) -> Encoding | None: ...
-
-    def object_chunks(self, kind: str, name: str) -> Sequence[Piece]: ...
+    @property
+    def index(self) -> Index: ...
 
     def pieces_behind(self, matrix: str) -> Sequence[Piece]: ...
 
@@ -227,7 +226,7 @@ class WeightWriter(PackFiles):
         if name in self._seen:
             return None
         self._seen.add(name)
-        if self._store.encoding(name) is not None:
+        if self._store.index.encoding(name) is not None:
             self._reused.append(lambda: self._store.pieces_behind(name))
             return None
         layout = self._layout if coding is None else coding.layout
@@ -240,8 +239,8 @@ class WeightWriter(PackFiles):
         if (kind, name) in self._objects:
             return name
         self._objects.add((kind, name))
-        if self._store.object_chunks(kind, name):
-            self._reused.append(lambda: self._store.object_chunks(kind, name))
+        if self._store.index.object_chunks(kind, name):
+            self._reused.append(lambda: self._store.index.object_chunks(kind, name))
         elif len(data) <= SMALL:
             self._share(kind, None, name, data)
         else:

@@ -62,6 +62,7 @@ def test_relations(
     common: str | None,
     text: str,
 ) -> None:
-    found = relation(repository.database, _version(repository, first), _version(repository, second))
+    db = repository.database
+    found = relation(db, _version(repository, first), db, _version(repository, second))
     assert (found.kind, found.steps, found.text) == (kind, steps, text)
     assert (found.common and found.common.label) == common

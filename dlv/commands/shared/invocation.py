@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import dlv.config as config_module
     import dlv.repository.handle as repositories
     from dlv.adapters.checkpoint import Checkpoint
+    from dlv.hub.remotes import Remote
+    from dlv.kinds import Promised
     from dlv.versions.delivery import CheckedOut
 
 
@@ -93,6 +95,7 @@ class Invocation:
         )
         found.single_host = lambda: bool(self.config.get("core.singlehost"))
         found.patience = locks.Patience(self._seconds, self.output.message)
+        found.find_promised = self._promised
         if found.outdated and not self.rebuilding:
             import dlv.recovery.rebuild as rebuild
 
@@ -101,6 +104,48 @@ class Invocation:
             if faults:
                 self.output.warn("parts of the repository are corrupt; to list them: dlv fsck")
         return found
+
+    def _promised(self, repository: repositories.Repository) -> Promised | None:
+        import dlv.metadata.facts as facts
+
+        if not facts.subjects(repository.database, "promise"):
+            return None
+        import dlv.hub.promised as promised
+
+        return promised.find_promised(repository, self.environ)
+
+    def look(
+        self, references: Sequence[str]
+    ) -> tuple[repositories.Repository, list[str], Remote | None]:
+        """Follow references to versions here, or to versions of a remote (origin:lenet@3).
+
+        Return the repository in which they are, what they are called there, and the remote.
+        """
+        if not self.names_remote(references):
+            return self.repository, list(references), None
+        import dlv.hub.mirror as mirror
+
+        found = mirror.look(self.repository, self.config, self.environ, references)
+        found[0].single_host = self.repository.single_host
+        found[0].patience = self.repository.patience
+        return found
+
+    def use_mirror(self, name: str) -> None:
+        """Work on the versions of a remote from here on; what is changed there is lost."""
+        import dlv.hub.names as names
+
+        names.address(self.config, name)
+        self.repository = self.look([f"{name}:*"])[0]
+
+    def look_at(self, reference: str) -> tuple[repositories.Repository, str]:
+        """The same for one reference."""
+        repository, (plain,), _ = self.look([reference])
+        return repository, plain
+
+    def names_remote(self, references: Sequence[str]) -> bool:
+        """Return whether a reference is to a remote."""
+        remotes = self.config.remotes() if any(":" in text for text in references) else {}
+        return any(text.partition(":")[0] in remotes for text in references)
 
     def _seconds(self) -> float:
         """For how long to wait for others."""

@@ -1,0 +1,113 @@
+"""A mirror: the versions of a remote in a repository of their own, to be read like local ones.
+
+It lies in the cache. Their weights stay on the remote, and what is read of them is fetched.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import dlv.hub.pull as pulling
+from dlv.config import Config
+from dlv.errors import Damaged, NewerFormat, NotFound, UsageError, nearest
+from dlv.hub.history import published
+from dlv.hub.promised import find_promised
+from dlv.hub.remotes import Remote, open_remote
+from dlv.metadata import facts, versions
+from dlv.objects.manifest import NAME
+from dlv.repository.handle import Repository
+
+AUTHOR = "mirror"
+_BASE = re.compile("[@~^/:]")
+_ID = re.compile("[0-9a-f]{4,64}")
+
+
+def mirror_of(
+    remote: Remote,
+    names: Sequence[str] | None,
+    environ: Mapping[str, str],
+    local: Repository | None = None,
+) -> Repository:
+    """Return the mirror of a remote, with the newest versions of these models, or of all.
+
+    `local`: the repository whose memory of the remote's history counts, too.
+    """
+    if names is None:
+        names = remote.history.names()
+    if local is not None:
+        for name in names:
+            remote.chain(local, name)
+    try:
+        return _refreshed(remote, names, environ, local)
+    except (Damaged, NewerFormat):  # it can be made again
+        shutil.rmtree(_folder(remote))
+        return _refreshed(remote, names, environ, local)
+
+
+def _folder(remote: Remote) -> Path:
+    return remote.history.cache / "mirror"
+
+
+def _refreshed(
+    remote: Remote, names: Sequence[str], environ: Mapping[str, str], local: Repository | None
+) -> Repository:
+    mirror, _ = Repository.init(_folder(remote))
+    mirror.find_promised = lambda found: find_promised(found, environ, remote, local)
+    for name in names:
+        available = published(remote.history.known(name) or remote.chain(mirror, name))
+        here = {v.id for v in versions.all_versions(mirror.database) if v.name == name}
+        if available.keys() - here:
+            request = pulling.Request([name], AUTHOR, metadata_only=True, numbered=True)
+            pulling.pull(mirror, remote, request)
+        retired = [digest for digest in here if digest not in available]
+        if retired:
+            with mirror.change("pull", AUTHOR) as change:
+                for digest in retired:
+                    if not facts.standing(change.db, "removal", digest):
+                        change.record("removal", digest, {"steps": None})
+    return mirror
+
+
+def remote_in(config: Config, text: str) -> str | None:
+    """Return the remote that a reference names, as origin:lenet@3 does."""
+    name, colon, _ = text.partition(":")
+    return name if colon and name in config.remotes() else None
+
+
+def look(
+    local: Repository, config: Config, environ: Mapping[str, str], references: Sequence[str]
+) -> tuple[Repository, list[str], Remote]:
+    """Follow references that all are to versions of one remote: (mirror, references, remote)."""
+    named = {remote_in(config, text) for text in references}
+    if len(named) > 1:
+        raise UsageError(
+            "versions of different repositories cannot be combined here",
+            why=", ".join(references),
+            hint=f"dlv pull --metadata-only {next(t for t in references if remote_in(config, t))}",
+        )
+    (name,) = named
+    assert name is not None
+    plain = [text.partition(":")[2] for text in references]
+    remote = open_remote(local, name, config.remotes()[name], environ)
+    return mirror_of(remote, models_of(remote, plain), environ, local), plain, remote
+
+
+def models_of(remote: Remote, references: Sequence[str]) -> list[str] | None:
+    """Return the models in references; None for all, as patterns and ids can be of any."""
+    bases = dict.fromkeys(_BASE.split(text, maxsplit=1)[0] for text in references)
+    if not all(NAME.match(base) for base in bases):
+        return None
+    known = remote.history.names()
+    for base in bases:
+        if base not in known:
+            if _ID.match(base):
+                return None
+            raise NotFound(
+                f"{remote.name} has no model `{base}`",
+                did_you_mean=[f"{remote.name}:{near}" for near in nearest(base, known)],
+                hint=f"dlv list {remote.name}:",
+            )
+    return list(bases)
