@@ -56,6 +56,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "pull": ("pull", "Fetch versions from a remote", "Sharing"),
     "clone": ("clone", "Create a repository with all versions of a remote", "Sharing"),
     "remote": ("remote", "List, add or change remotes", "Sharing"),
+    "verify": ("verify", "Check histories and signatures on a remote", "Sharing"),
     "archive": ("archive", "Compress weights with deltas", "Storage and upkeep"),
     "quantize": ("quantize", "Make smaller versions with rounded weights", "Storage and upkeep"),
     "stats": ("stats", "Show disk usage", "Storage and upkeep"),

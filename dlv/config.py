@@ -148,6 +148,8 @@ KEYS: dict[str, Key] = {
     "user.email": Key(
         "address of the author of commits", "", pattern=_PERSON, form="an address without < and >"
     ),
+    "user.signingkey": Key("SSH key with which publish signs", ""),
+    "core.allowedsigners": Key("file of the SSH keys whose signatures count", ""),
     "core.pager": Key("program for long output", "", program=True),
     "core.color": Key("when to color output", "auto", ("auto", "always", "never")),
     "core.jobs": Key("threads to use; 0 = one per processor", 0),

@@ -311,6 +311,7 @@ def test_options_mean_the_same_in_all_commands() -> None:
 DIFFERENT = {
     "--to": "checkout: a folder; quantize: a quantization",
     "--set": "copy: attributes of layers; the others: settings",
+    "--tensors": "pull: patterns; desc, diff: a section",
     "--tensor": "export: patterns; show, desc: one name",
     "--explain": "archive: of one tensor; query: of the whole query",
     "--delete": "copy: layers; tag: the tag",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +9,10 @@ import click
 
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import Option, argument, command, option
-from dlv.errors import DlvError, UsageError
+from dlv.errors import DlvError
 
 if TYPE_CHECKING:
     import dlv.evaluation.evaluate as evaluate
-    from dlv.hub.remotes import Remote
-    from dlv.repository.handle import Repository
 
 MODES = ("guaranteed", "calibrated")
 
@@ -127,7 +124,7 @@ def run(call: Invocation, no_save: bool, **given: Any) -> None:
     import dlv.views.evaluated as view
 
     processors.bound_threads(call.environ)
-    repository, given["words"], remote = _look(call, given["words"])
+    repository, given["words"], remote = call.look_with_data(given["words"])
     with call.progress("Evaluating", rows=True) as bar:
         import dlv.evaluation.evaluate as evaluate
 
@@ -142,7 +139,13 @@ def run(call: Invocation, no_save: bool, **given: Any) -> None:
         call.output.warn(note)
     document, blocks = view.evaluated(found, call.output)
     if remote is not None:
-        more, line = view.fetched(remote)
+        import dlv.hub.signing as signing
+
+        ids = {each.id for each in found.results}
+        signed = signing.is_signed(remote, ids, call.signers)
+        if not signed and any(each.mode == "progressive" for each in found.results):
+            call.output.warn(f"guaranteed if {remote.name} is honest: no known key signed it")
+        more, line = view.fetched(remote, signed=signed)
         document |= more
         blocks += [line]
     try:
@@ -155,24 +158,6 @@ def run(call: Invocation, no_save: bool, **given: Any) -> None:
     with found:
         if not no_save and remote is None:
             _save(call, found)
-
-
-def _look(call: Invocation, words: Sequence[str]) -> tuple[Repository, list[str], Remote | None]:
-    """Follow references to a remote; the last word can be data that is here."""
-    remote = [text for text in words if call.names_remote([text])]
-    if not remote or len(remote) == len(words):
-        return call.look(words)
-    data = words[-1]
-    if remote != list(words[:-1]) or not (
-        data.startswith("python:") or (call.directory / data).exists()
-    ):
-        raise UsageError(
-            "versions here and on a remote cannot be evaluated together",
-            why=", ".join(words),
-            hint=f"dlv pull --metadata-only {remote[0]}",
-        )
-    repository, references, opened = call.look(remote)
-    return repository, [*references, data], opened
 
 
 def _save(call: Invocation, evaluated: evaluate.Evaluated) -> None:

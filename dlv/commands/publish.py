@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import click
+
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.terminal.output import Line
@@ -25,9 +29,20 @@ from dlv.terminal.table import Bytes, Cell, Column, Id, Table, Text
 @argument("refs", nargs=-1, metavar="[REF]..", complete="reference")
 @option("--remote", aliases=["--to"], metavar="NAME", complete="remote", help="Remote to use.")
 @option("--name", aliases=["--as"], metavar="NAME", help="Name of the model on the remote.")
+@option(
+    "--sign",
+    type=click.Path(path_type=Path),
+    metavar="KEY",
+    help="Sign with this SSH key [default: user.signingkey].",
+)
 @option("--dry-run", is_flag=True, help="Show what would be sent.")
 def run(
-    call: Invocation, refs: tuple[str, ...], remote: str | None, name: str | None, dry_run: bool
+    call: Invocation,
+    refs: tuple[str, ...],
+    remote: str | None,
+    name: str | None,
+    sign: Path | None,
+    dry_run: bool,
 ) -> None:
     """Send versions to a remote.
 
@@ -49,6 +64,7 @@ def run(
                 references=refs,
                 author=call.author,
                 name=name,
+                sign=call.signing_key(sign),
                 dry_run=dry_run,
                 progress=bar.advance,
                 total=bar.expect,

@@ -36,6 +36,8 @@ from dlv.views.pulled import emit_pulled
     "--planes", type=click.IntRange(1), metavar="K", help="Fetch only K byte planes of weights."
 )
 @option("--all", "everything", is_flag=True, help="Pull all models of the remote.")
+@option("--require-signature", is_flag=True, help="Refuse versions that are not signed.")
+@option("--accept-rollback", is_flag=True, help="Accept a remote whose history was changed.")
 @option("--dry-run", is_flag=True, help="Show what would be fetched.")
 def run(
     call: Invocation,
@@ -43,6 +45,8 @@ def run(
     remote: str | None,
     everything: bool,
     dry_run: bool,
+    require_signature: bool,
+    accept_rollback: bool,
     **given: Any,
 ) -> None:
     """Fetch versions from a remote.
@@ -63,6 +67,8 @@ def run(
     name_, url, wanted = names.split(call.config, remote, models)
     with call.progress("Pulling") as bar:
         opened = remotes.open_remote(repository, name_, url, call.environ)
+        opened.signed, opened.signers = require_signature, call.signers
+        opened.accept_rollback = accept_rollback
         done = pulling.pull(
             repository,
             opened,

@@ -11,7 +11,8 @@ from dlv.commands.shared.options import argument, command, option
 from dlv.errors import Conflict, NotFound, UsageError
 from dlv.terminal.table import Cell, Column, Table, Text
 
-ACTIONS = ("list", "add", "remove", "set-url", "probe")
+ACTIONS = ("list", "add", "remove", "set-url", "probe", "retire", "gc")
+GRACE = "14d"
 
 
 @command(
@@ -20,27 +21,43 @@ ACTIONS = ("list", "add", "remove", "set-url", "probe")
         "dlv remote add origin ../team",
         "dlv remote",
         "dlv remote probe origin",
+        "dlv publish lenet@1 && dlv remote retire origin:lenet@1",
+        "dlv remote gc origin --dry-run",
         "dlv remote remove origin",
     ],
     exits={
         4: "no such remote",
-        5: "the name is taken",
+        5: "the name is taken, or objects are being deleted",
         7: "the remote cannot be reached, or cannot be shared safely",
     },
 )
 @argument("action", type=click.Choice(ACTIONS), default="list")
-@argument("name", required=False, complete="remote")
+@argument("name", required=False, metavar="[NAME|REF]", complete="remote")
 @argument("url", required=False)
 @option("--single-writer", is_flag=True, help="Accept a store that only one person writes to.")
+@option("--grace", metavar="TIME", help="Delete what was listed so long ago [default: 14d].")
+@option("--abandon", is_flag=True, help="Give up a gc that was interrupted.")
+@option("--dry-run", is_flag=True, help="Show what gc would delete.")
 def run(
-    call: Invocation, action: str, name: str | None, url: str | None, single_writer: bool
+    call: Invocation,
+    action: str,
+    name: str | None,
+    url: str | None,
+    single_writer: bool,
+    **given: Any,
 ) -> None:
     """List, add or change remotes.
 
     URL is a folder, s3://BUCKET/PREFIX, gs://.., az://.., or the https:// address of a folder,
-    which can only be read. add tries out what the store does, and
-    refuses one on which two writers could lose a version.
+    which can only be read. add tries out what the store does, and refuses one on which two writers
+    could lose a version. retire withdraws a version. gc lists objects that no version needs, and
+    deletes them when it is run again after --grace, but not during a publish.
     """
+    if action in ("retire", "gc"):
+        _maintain(call, action, name, **given)
+        return
+    if any(given.values()):
+        raise UsageError("--grace, --abandon and --dry-run require gc", hint="dlv remote gc NAME")
     import dlv.hub.names as names
     import dlv.hub.remotes as remotes
     from dlv.hub.stores.opening import absolute
@@ -92,3 +109,49 @@ def _emit(call: Invocation, known: dict[str, str], probe: dict[str, Any] | None 
         "probe": probe,
     }
     call.output.emit("remote", document, table, ids=sorted(known))
+
+
+def _maintain(
+    call: Invocation, action: str, name: str | None, grace: str | None, abandon: bool, dry_run: bool
+) -> None:
+    import dlv.hub.maintenance as maintenance
+    import dlv.hub.names as names
+    import dlv.hub.remotes as remotes
+    import dlv.upkeep.mark as mark
+
+    reference = None
+    if action == "retire":
+        if name is None or "@" not in name:
+            raise UsageError("a version must be named", hint="dlv remote retire origin:lenet@2")
+        name, url, (reference,) = names.split(call.config, None, [name])
+    else:
+        name, url = names.address(call.config, name)
+    opened = remotes.open_remote(call.repository, name, url, call.environ)
+    if reference is not None:
+        key = call.signing_key(None)
+        maintenance.retire(call.repository, opened, reference, call.author, key)
+        _emit(call, {name: url})
+        call.output.message(f"{name} no longer offers {reference}")
+        return
+    wait = mark.duration(grace or GRACE)
+    done = maintenance.collect(call.repository, opened, wait, abandon=abandon, dry_run=dry_run)
+    table = Table(
+        [Column("object", least=20), Column("state", fixed=True)],
+        [[key, "deleted"] for key in done.deleted] + [[key, "listed"] for key in done.listed],
+    )
+    document = {"deleted": done.deleted, "listed": done.listed, "until": done.until}
+    call.output.emit(
+        "remote",
+        {"remotes": [{"name": name, "url": url}], "probe": None, "gc": document},
+        table,
+        ids=[*done.deleted, *done.listed],
+    )
+    if done.leases:
+        call.output.warn("nothing was deleted, because a publish is running; try again later")
+    if done.until is not None:
+        call.output.message(
+            f"{len(done.listed)} objects ({done.bytes:,} bytes) are not needed;"
+            f" dlv remote gc deletes them from {done.until[:19]} on"
+        )
+    elif not done.deleted:
+        call.output.message("nothing to delete")

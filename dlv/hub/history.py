@@ -55,8 +55,10 @@ class History:
     def chain(self, name: str, remembered: tuple[int, str] | None) -> list[Ref]:
         """Return all refs, oldest first; `remembered` is (seq, hash) of the last one seen."""
         chain = self._chains.get(name) or self._cached(name)
+        if chain and self._ref(name, len(chain)) != chain[-1]:
+            chain = []  # all is read anew, and compared with what is remembered
         known = len(chain)
-        self._extend(name, chain, self._hint(name))
+        self._extend(name, chain, 0 if chain else self._hint(name))
         if remembered is not None:
             _check_remembered(self.store.url, name, chain, remembered)
         self._chains[name] = chain
@@ -67,6 +69,10 @@ class History:
     def known(self, name: str) -> list[Ref]:
         """Return the refs read so far, without contacting the remote."""
         return self._chains.get(name) or self._cached(name)
+
+    def loaded(self) -> list[str]:
+        """Return the models whose history was read in this process."""
+        return list(self._chains)
 
     def append(self, ref: Ref) -> bool:
         """Publish a ref by one PUT-if-absent; return False if another writer was first.
@@ -137,16 +143,18 @@ class History:
 
         `hint` only decides how many refs are requested at once, because it can be wrong.
         """
+        count = 1
         with ThreadPoolExecutor(BATCH) as pool:
             while True:
                 begin = len(chain) + 1
-                count = min(max(1, hint - len(chain)), BATCH)
+                count = min(max(count, hint - len(chain)), BATCH)
                 seqs = range(begin, begin + count)
                 for ref in list(pool.map(lambda seq: self._ref(name, seq), seqs)):
                     if ref is None:
                         return
                     _check_link(self.store.url, name, chain, ref)
                     chain.append(ref)
+                count *= 2
 
     def _ref(self, name: str, seq: int) -> Ref | None:
         data = self.store.find(ref_key(name, seq), most=MOST_REF)
@@ -199,10 +207,10 @@ def _check_remembered(url: str, name: str, chain: list[Ref], remembered: tuple[i
 
 
 def published(chain: Iterable[Ref]) -> dict[str, Ref]:
-    """Return the publishing ref of each version that was not retired later, by manifest."""
+    """Return the ref of each version that was not retired later, with its newest locator."""
     refs: dict[str, Ref] = {}
     for ref in chain:
-        if ref.kind == "publish":
+        if ref.kind == "publish" or (ref.kind == "reencode" and ref.manifest in refs):
             refs[ref.manifest] = ref
         elif ref.kind == "retire":
             refs.pop(ref.manifest, None)

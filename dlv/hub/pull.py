@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 import dlv.archiving.reencode as reencode
 import dlv.disk.paths as paths
+import dlv.hub.signing as signing
 import dlv.objects.manifest as manifest_format
 import dlv.weights.bounds as bounds
 from dlv.archiving.reencode import Overlay, Packing
@@ -172,6 +173,8 @@ def _chosen(
         refs = [ref for ref in available.values() if number in ("", str(ref.number))]
         if number == "latest":
             refs = list(available.values())[-1:]
+        if not refs and not request.names:
+            continue  # all versions of the model were retired
         if not refs:
             labels = [f"{ref.name}@{ref.number}" for ref in available.values()]
             raise NotFound(
@@ -181,6 +184,8 @@ def _chosen(
                 hint=f"dlv pull {remote.name}:{name}" if labels else "to pull all: dlv pull --all",
             )
         chosen |= {ref.manifest: ref for ref in refs}
+    if remote.signed:
+        signing.check(list(chosen.values()), remote.signers)
     models = dict.fromkeys(text.partition("@")[0] for text in names)
     return list(models), list(chosen.values())
 

@@ -6,12 +6,16 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import nullcontext
 from dataclasses import field
+from pathlib import Path
 
+import dlv.hub.signing as signing
 import dlv.repository.revisions as revisions
 from dlv.canonical import hash_bytes, timestamp
 from dlv.dataclass import dataclass
 from dlv.errors import Conflict, Damaged, RemoteError, UsageError
+from dlv.hub.deletion import Lease, leased
 from dlv.hub.history import published
 from dlv.hub.locator import Locator, LocatorBuilder, LocatorIndex
 from dlv.hub.names import note_published
@@ -40,6 +44,7 @@ class Request:
     references: Sequence[str]
     author: str
     name: str | None = None
+    sign: Path | None = None  # the SSH key to sign with
     dry_run: bool = False
     progress: Callable[[int], None] = lambda _: None
     total: Callable[[int], None] = lambda _: None
@@ -83,8 +88,9 @@ def publish(repository: Repository, remote: Remote, request: Request) -> Publish
     outcome.known = [version for version in wanted if version.id in refs]
     note_published(repository, remote.name, set(refs))
     if missing:
-        with repository.holding():
-            _send(repository, remote, request, missing, renamed, outcome)
+        flag = nullcontext() if request.dry_run else leased(remote.store)
+        with repository.holding(), flag as lease:
+            _send(repository, remote, request, missing, renamed, outcome, lease)
     if not request.dry_run:
         with repository.change("publish", request.author) as change:
             before = len(change.facts)
@@ -143,6 +149,7 @@ def _send(
     missing: Sequence[Version],
     renamed: Mapping[str, str],
     outcome: Published,
+    lease: Lease | None,
 ) -> None:
     known = LocatorIndex()
     names = remote.history.names()
@@ -153,7 +160,7 @@ def _send(
     store = MatrixStore.of(repository)
     with contextlib.closing(Rebaser(store, known, repository.tmp)) as rebaser:
         plans = [_Plan(repository, version, known, store, rebaser) for version in missing]
-        _send_plans(repository, remote, request, plans, known, renamed, outcome)
+        _send_plans(repository, remote, request, plans, known, renamed, outcome, lease)
     if not request.dry_run:
         remote.history.note_names([*names, *(sent.name for sent in outcome.sent)])
 
@@ -166,6 +173,7 @@ def _send_plans(
     known: LocatorIndex,
     renamed: Mapping[str, str],
     outcome: Published,
+    lease: Lease | None,
 ) -> None:
     # What two versions need is sent with the first of them.
     taken: set[tuple[str, str]] = set()
@@ -183,7 +191,8 @@ def _send_plans(
         packs = list(_upload(remote, shipment, request.progress, outcome))
         locator = plan.locator(packs)
         known.add(locator)
-        outcome.sent.append(_commit(repository, remote, name, request.author, plan, locator))
+        assert lease is not None
+        outcome.sent.append(_commit(repository, remote, name, request, plan, locator, lease))
         note_published(repository, remote.name, {plan.version.id})
 
 
@@ -364,7 +373,13 @@ def _upload(
 
 
 def _commit(
-    repository: Repository, remote: Remote, name: str, author: str, plan: _Plan, locator: Locator
+    repository: Repository,
+    remote: Remote,
+    name: str,
+    request: Request,
+    plan: _Plan,
+    locator: Locator,
+    lease: Lease,
 ) -> Sent:
     """Send manifest, facts and locator; then publish the version with its ref."""
     store = remote.store
@@ -391,9 +406,12 @@ def _commit(
             manifest=plan.version.id,
             locator=hash_bytes(data),
             prev=chain[-1].hash if chain else None,
-            author=author,
+            author=request.author,
             time=timestamp(),
             nonce=os.urandom(16).hex(),
         )
+        if request.sign is not None:
+            ref = signing.sign(ref, request.sign)
+        lease.check()
         if remote.history.append(ref):
             return Sent(plan.version, name, ref.number)

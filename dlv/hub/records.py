@@ -20,7 +20,7 @@ class Ref:
     """One entry in the history of a name: written once, never changed, never removed.
 
     `prev` is the hash of the entry before it. `nonce` is random and tells equal entries of two
-    writers apart. `sig` is for signatures, which do not exist yet.
+    writers apart. `sig` is the signature of the entry without it, as ssh-keygen makes it.
     """
 
     seq: Natural

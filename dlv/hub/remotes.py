@@ -31,9 +31,14 @@ class Remote:
     store: Store
     file: RemoteFile
     history: History
+    accept_rollback: bool = False
+    signers: Path | None = None  # whose signatures count; required if `signed`
+    signed: bool = False
 
     def remembered(self, repository: Repository, name: str) -> tuple[int, str] | None:
         """Return (seq, hash) of the newest ref of a model that this repository has seen."""
+        if self.accept_rollback:
+            return None
         fact = facts.newest(repository.database, "remote-head", f"{self.file.uuid}/{name}")
         return None if fact is None else (fact[1]["seq"], fact[1]["hash"])
 
@@ -44,7 +49,8 @@ class Remote:
     def remember(self, change: Change, name: str) -> None:
         """Record the newest ref of a model, so that later changes of its history are noticed."""
         chain = self.history.known(name)
-        if chain and self.remembered(change.repository, name) != (chain[-1].seq, chain[-1].hash):
+        last = (chain[-1].seq, chain[-1].hash) if chain else None
+        if chain and (self.accept_rollback or self.remembered(change.repository, name) != last):
             data = {"seq": chain[-1].seq, "hash": chain[-1].hash}
             change.record("remote-head", f"{self.file.uuid}/{name}", data)
 

@@ -37,7 +37,7 @@ def evaluated(evaluated: Evaluated, output: Output) -> tuple[dict[str, Any], lis
     return document, blocks
 
 
-def fetched(remote: Remote) -> tuple[dict[str, Any], Line]:
+def fetched(remote: Remote, *, signed: bool) -> tuple[dict[str, Any], Line]:
     """What was fetched to evaluate versions of a remote, as JSON and as a line."""
     traffic = remote.store.traffic
     record = {
@@ -45,6 +45,7 @@ def fetched(remote: Remote) -> tuple[dict[str, Any], Line]:
         "url": remote.url,
         "bytes_received": traffic.received,
         "requests": traffic.requests,
+        "signed": signed,
     }
     text = f"from {remote.name} in {plural(traffic.requests, 'request', 'requests')}"
     return {"remote": record}, Line("fetched", Bytes(traffic.received), text)

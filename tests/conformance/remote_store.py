@@ -31,6 +31,15 @@ class StoreSuite:
         assert store.get_range("packs/aa/x.pack", 1000, 5000) == DATA[1000:6000]
         assert store.get_range("packs/aa/x.pack", len(DATA) - 5, 5) == DATA[-5:]
 
+    def test_times_are_those_of_the_store(self, store: Store, behind: dict[str, bytes]) -> None:
+        behind["first"] = b"1"
+        behind["second"] = b"2"
+        first, second = store.modified("first"), store.modified("second")
+        assert first is not None
+        assert second is not None
+        assert first <= second <= first + 60
+        assert store.modified("no/such") is None
+
     def test_ranges_beyond_the_end_are_refused(
         self, store: Store, behind: dict[str, bytes]
     ) -> None:

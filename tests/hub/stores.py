@@ -7,7 +7,8 @@ import http.server
 import logging
 import re
 import threading
-from collections.abc import Iterator, MutableMapping
+import time
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,8 @@ class MemoryStore(Store):
         super().__init__()
         self.url = "memory"
         self.objects = {} if objects is None else objects
+        self.times: dict[str, float] = {}
+        self.clock: Callable[[], float] = time.time
         self.calls = 0
         self.fail_at: int | None = None
         self.lying = False
@@ -167,9 +170,14 @@ class MemoryStore(Store):
         self._step()
         return len(self.objects[key]) if key in self.objects else None
 
+    def _modified(self, key: str) -> float | None:
+        self._step()
+        return self.times.get(key, 0.0) if key in self.objects else None
+
     def _put(self, key: str, data: bytes) -> None:
         self._step()
         self.objects[key] = data
+        self.times[key] = self.clock()
         self._step()
 
     def _create(self, key: str, data: bytes) -> bool:
@@ -178,6 +186,7 @@ class MemoryStore(Store):
             if key in self.objects and not self.lying:
                 return False
             self.objects[key] = data
+            self.times[key] = self.clock()
         self._step()  # it is written, and the answer is lost
         return True
 

@@ -130,6 +130,24 @@ class Invocation:
         found[0].patience = self.repository.patience
         return found
 
+    def look_with_data(
+        self, words: Sequence[str]
+    ) -> tuple[repositories.Repository, list[str], Remote | None]:
+        """The same, where the last word can be a file that is here."""
+        remote = [text for text in words if self.names_remote([text])]
+        if not remote or len(remote) == len(words):
+            return self.look(words)
+        data = words[-1]
+        here = data.startswith("python:") or (self.directory / data).exists()
+        if remote != list(words[:-1]) or not here:
+            raise UsageError(
+                "versions here and on a remote cannot be evaluated together",
+                why=", ".join(words),
+                hint=f"dlv pull --metadata-only {remote[0]}",
+            )
+        repository, references, opened = self.look(remote)
+        return repository, [*references, data], opened
+
     def use_mirror(self, name: str) -> None:
         """Work on the versions of a remote from here on; what is changed there is lost."""
         import dlv.hub.names as names
@@ -184,6 +202,17 @@ class Invocation:
     @property
     def author(self) -> str:
         return self.config.author(self.environ)
+
+    @property
+    def signers(self) -> Path | None:
+        """The file of the keys whose signatures count, if one is configured."""
+        named = str(self.config.get("core.allowedsigners"))
+        return Path(named).expanduser() if named else None
+
+    def signing_key(self, given: Path | None) -> Path | None:
+        """The key to sign with: the one given, or the one that is configured."""
+        named = str(self.config.get("user.signingkey"))
+        return given or (Path(named).expanduser() if named else None)
 
     def _configured(self, key: str) -> str | None:
         """A value for printing, which must not fail on, warn of or wait for the files."""

@@ -41,6 +41,13 @@ class DirectoryStore(Store):
         except MissingObject:
             return None
 
+    def _modified(self, key: str) -> float | None:
+        try:
+            with _reading(self, key):
+                return self._path(key).stat().st_mtime
+        except MissingObject:
+            return None
+
     def _put(self, key: str, data: bytes) -> None:
         with self._file(key, data) as file:
             durable.put_in_place(file, self._path(key))

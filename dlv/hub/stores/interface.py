@@ -72,6 +72,11 @@ class Store(ABC):
         self.traffic.add(requests=1)
         return self._size(key)
 
+    def modified(self, key: str) -> float | None:
+        """Return when an object was written, in seconds by the store's clock; None if missing."""
+        self.traffic.add(requests=1)
+        return self._modified(key)
+
     def put(self, key: str, data: bytes) -> None:
         """Write an object. Its key determines its content, so overwriting is safe."""
         self.traffic.add(requests=1, sent=len(data))
@@ -107,6 +112,8 @@ class Store(ABC):
     def _get_range(self, key: str, start: int, length: int) -> bytes: ...
     @abstractmethod
     def _size(self, key: str) -> int | None: ...
+    @abstractmethod
+    def _modified(self, key: str) -> float | None: ...
     @abstractmethod
     def _put(self, key: str, data: bytes) -> None: ...
     @abstractmethod

@@ -70,8 +70,16 @@ class ObjectStore(Store):
             raise self._translated(key, error) from error
 
     def _size(self, key: str) -> int | None:
+        found = self._head(key)
+        return None if found is None else int(found["size"])
+
+    def _modified(self, key: str) -> float | None:
+        found = self._head(key)
+        return None if found is None else float(found["last_modified"].timestamp())
+
+    def _head(self, key: str) -> Any:
         try:
-            return int(self._obstore.head(self._store, key)["size"])
+            return self._obstore.head(self._store, key)
         except self._missing:
             return None
         except Exception as error:

@@ -1,0 +1,211 @@
+"""Deleting on a remote while others publish: two parties that cannot lock each other.
+
+Each writes its own flag and then reads the other's, so whoever comes second sees the first.
+
+- A publisher writes a lease, then reads whether somebody deletes. If so, it waits; only then does
+  it find out what the remote has.
+- Whoever deletes writes `gc/<seq>.closing`, then reads leases. If there is one, nothing is deleted.
+  Else it finds out what the refs need, deletes, and writes `gc/<seq>.done`.
+
+`closing` is written once, so one process deletes at a time, and no other continues its work: its
+own mark may be old. A lease is good for PATIENCE; both parties give up well before it ends.
+Objects are listed first and deleted by a later run, so that what was interrupted can be continued
+and what is being pulled can be finished.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import field
+
+from dlv.canonical import timestamp
+from dlv.dataclass import dataclass
+from dlv.errors import Conflict, RemoteError
+from dlv.hub.stores.interface import MissingObject, Store
+
+LEASES, LISTS = "leases/", "gc/"
+KINDS = ("packs/", "manifests/", "locators/", "facts/")
+FORMAT = "dlv/gc/1"
+MOST_LIST = 1 << 30
+PATIENCE = 7 * 86400.0  # seconds after which the store's clock says that a party is dead
+LONGEST = 5 * 86400.0  # after which a party gives up, by its own clocks
+WAIT = 30.0  # for which a publisher waits for a deletion to end
+
+Clock = Callable[[], float]
+
+
+def _elapsed() -> float:
+    """Return seconds that stand still neither when a clock is set nor while a machine sleeps."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot is None else time.clock_gettime(boot)
+
+
+class Lease:
+    """A flag of a publisher; nothing is deleted while it is up."""
+
+    def __init__(self, store: Store, elapsed: Clock = _elapsed) -> None:
+        self._store, self._elapsed = store, elapsed
+        self._key = f"{LEASES}{os.urandom(16).hex()}.json"
+        self._since = elapsed()
+
+    def check(self) -> None:
+        """Refuse to go on with a lease that could be taken for that of a dead process."""
+        if self._elapsed() - self._since > LONGEST:
+            raise Conflict("publishing took too long", hint="dlv publish")
+
+    def open(self) -> None:
+        self._since = self._elapsed()
+        self._store.put(self._key, json.dumps({"time": timestamp()}).encode())
+
+    def close(self) -> None:
+        with contextlib.suppress(RemoteError):  # it expires
+            self._store.delete(self._key)
+
+    def is_blocked(self) -> bool:
+        """Return whether somebody deletes; asked after the flag is up."""
+        return bool(_closing(self._store.keys(LISTS)))
+
+
+@contextmanager
+def leased(store: Store) -> Iterator[Lease]:
+    """Let nothing be deleted; wait for a deletion that has begun."""
+    lease = Lease(store)
+    lease.open()
+    try:
+        end = time.monotonic() + WAIT
+        while lease.is_blocked():
+            if time.monotonic() > end:
+                raise Conflict(
+                    f"objects are being deleted at {store.url}",
+                    hint="try again later; if that process has died: dlv remote gc NAME --abandon",
+                )
+            time.sleep(1)
+        yield lease
+    finally:
+        lease.close()
+
+
+def _closing(keys: Collection[str]) -> list[int]:
+    """Return the numbers of the lists whose objects are being deleted."""
+    ended = {key.removesuffix(".done") for key in keys if key.endswith(".done")}
+    bases = (key.removesuffix(".closing") for key in keys if key.endswith(".closing"))
+    return sorted(int(base.removeprefix(LISTS)) for base in bases if base not in ended)
+
+
+@dataclass
+class Collected:
+    """What a run did. `listed` objects wait until `until`, the time from which they can go.
+
+    `leases`: so many publishers stopped it.
+    """
+
+    deleted: list[str] = field(default_factory=list)
+    listed: list[str] = field(default_factory=list)
+    until: str | None = None
+    leases: int = 0
+    bytes: int = 0
+
+
+def collect(
+    store: Store,
+    reachable: Callable[[], Collection[str]],
+    grace: datetime.timedelta,
+    *,
+    abandon: bool = False,
+    dry_run: bool = False,
+    elapsed: Clock = _elapsed,
+) -> Collected:
+    """Delete what was listed long enough ago and is still not reachable; list what is not now.
+
+    `abandon`: the process that deletes at present has died, as the user knows.
+    """
+    keys = store.keys(LISTS)
+    now = _store_time(store)
+    for seq in _closing(keys):
+        begun = store.modified(f"{LISTS}{seq:020}.closing")
+        if not abandon and begun is not None and now - begun < PATIENCE:
+            raise Conflict(
+                f"another process is deleting at {store.url}",
+                hint="if it has died: dlv remote gc NAME --abandon",
+            )
+        store.put(f"{LISTS}{seq:020}.done", b"{}")
+    names = [key.removeprefix(LISTS) for key in keys if key.endswith(".json")]
+    last = max((int(name.removesuffix(".json")) for name in names), default=0)
+    closed = f"{LISTS}{last:020}.done" in keys
+    since = _read(store, last, now) if last else {}
+    outcome = Collected()
+    due = {key for key, moment in since.items() if now - moment >= grace.total_seconds()}
+    if due and not dry_run and not closed:
+        _delete(store, last, due, reachable, elapsed, outcome)
+        closed = True
+    live = set(reachable())
+    dead = [key for kind in KINDS for key in store.keys(kind) if key not in live]
+    waiting = {key: min(since.get(key, now), now) for key in dead}
+    outcome.listed = sorted(waiting)
+    if waiting:
+        first = min(waiting.values()) + grace.total_seconds()
+        outcome.until = timestamp(datetime.datetime.fromtimestamp(first, datetime.UTC))
+        outcome.bytes = sum(store.size(key) or 0 for key in waiting)
+        if not dry_run and (closed or waiting.keys() != since.keys()):
+            data = json.dumps({"format": FORMAT, "since": waiting}).encode()
+            store.create(f"{LISTS}{last + 1:020}.json", data)
+    return outcome
+
+
+def _delete(
+    store: Store,
+    seq: int,
+    due: Collection[str],
+    reachable: Callable[[], Collection[str]],
+    elapsed: Clock,
+    outcome: Collected,
+) -> None:
+    begun = elapsed()
+    if not store.create(f"{LISTS}{seq:020}.closing", os.urandom(16).hex().encode()):
+        raise Conflict(f"another process is deleting at {store.url}", hint="try again later")
+    leases = [key for key in store.keys(LEASES) if _is_alive(store, key)]
+    outcome.leases = len(leases)
+    if not leases:
+        live = set(reachable())
+        for key in sorted(due):
+            if key not in live:
+                if elapsed() - begun > LONGEST:
+                    raise Conflict("deleting took too long", hint="dlv remote gc NAME")
+                store.delete(key)
+                outcome.deleted.append(key)
+    store.put(f"{LISTS}{seq:020}.done", json.dumps({"deleted": len(outcome.deleted)}).encode())
+
+
+def _is_alive(store: Store, lease: str) -> bool:
+    begun = store.modified(lease)
+    return begun is not None and _store_time(store) - begun < PATIENCE
+
+
+def _store_time(store: Store) -> float:
+    """Return the time by the clock of the store, by which all parties go."""
+    key = f"{LISTS}clock"
+    store.put(key, os.urandom(8))
+    now = store.modified(key)
+    if now is None:
+        raise RemoteError(f"{store.url} does not return what was just written")
+    return now
+
+
+def _read(store: Store, seq: int, now: float) -> dict[str, float]:
+    """Return the listed objects, and since when they are listed."""
+    try:
+        record = json.loads(store.get(f"{LISTS}{seq:020}.json", most=MOST_LIST))
+        since = record["since"] if record["format"] == FORMAT else {}
+        return {
+            key: float(moment)
+            for key, moment in since.items()
+            if key.startswith(KINDS) and float(moment) <= now
+        }
+    except (MissingObject, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
