@@ -62,6 +62,11 @@ def read(path: str, format_: str | None = None) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise Damaged(f"{label}, line {line}, is not UTF-8", why=str(error)) from error
+    return parse(text, kind, label)
+
+
+def parse(text: str, kind: str, label: str) -> dict[str, Any]:
+    """Return the settings in a text of one of these kinds."""
     value = _READERS[kind](text, label)
     if value is None and kind == "yaml":
         value = {}  # an empty file, or only comments
@@ -185,6 +190,13 @@ def _read_toml(text: str, label: str) -> Any:
         raise UnsafeInput(f"{label} is nested too deeply") from error
     except ValueError as error:  # a date that is none, an integer of thousands of digits
         raise Damaged(f"{label} is not TOML", why=str(error)) from error
+
+
+def dump_yaml(settings: dict[str, Any]) -> str:
+    """Return settings as YAML, in their order."""
+    import yaml
+
+    return str(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
 
 
 def _read_yaml(text: str, label: str) -> Any:

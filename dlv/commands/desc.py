@@ -20,6 +20,7 @@ from dlv.errors import UsageError
         "dlv desc lenet@2 --layers",
         "dlv desc lenet@1 --tensor conv1.weight",
         "dlv desc lenet@2 --stats --json",
+        "dlv desc lenet@2 --card",
         "dlv desc lenet@1 --tensor conv1.weight --planes 2",
         "dlv desc lenet --activations conv1 --activations fc1 --data test.npz",
     ],
@@ -36,6 +37,7 @@ from dlv.errors import UsageError
     aliases=["--matrix"],
     help="Show one tensor with statistics.",
 )
+@option("--card", is_flag=True, help="Print a model card: Markdown, front matter for HF.")
 @option("--stats", is_flag=True, help="Show only statistics of all tensors.")
 @option(
     "--planes", type=click.IntRange(1), metavar="K", help="Read only K byte planes; show bounds."
@@ -68,19 +70,23 @@ def run(
     stats: bool,
     planes: int | None,
     everything: bool,
+    card: bool,
     **given: Any,
 ) -> None:
     """Describe a version in full.
 
     REF is a version such as lenet@2 or a checkpoint such as lenet@2/1000 [default: HEAD]. Weights
     are read only for --tensor and --stats. With --planes they are read in part and bounds are
-    shown; --activations then needs the bounds that dlv archive --bounds stores.
+    shown; --activations then needs the bounds that dlv archive --bounds stores. The text of a file
+    CARD.md is shown, too; --card prints it as a model card, with what dlv knows.
     """
     named = bool(given["activations"])
-    if sum((layers, tensors, stats, drawn, named, matrix is not None)) > 1:
-        raise UsageError(
-            "--network, --layers, --tensors, --tensor, --stats and --activations cannot be combined"
-        )
+    if sum((layers, tensors, stats, drawn, card, named, matrix is not None)) > 1:
+        words = "--network, --layers, --tensors, --tensor, --stats, --card and --activations"
+        raise UsageError(f"{words} cannot be combined")
+    if card and not (call.json or call.quiet):
+        _card(call, ref)
+        return
     if planes is not None and matrix is None and not stats and not named:
         raise UsageError("--planes requires --tensor, --stats or --activations")
     if not named and any(given.values()):
@@ -127,6 +133,17 @@ def run(
     else:
         blocks = view.whole(found, call.output, everything=everything)
         call.output.emit("desc", document, *blocks, ids=ids)
+
+
+def _card(call: Invocation, ref: str) -> None:
+    import dlv.repository.revisions as revisions
+    import dlv.versions.card as cards
+
+    repository, ref = call.look_at(ref)
+    version = revisions.version(repository.database, ref)
+    made = cards.card_of(repository, version)
+    text = cards.markdown(made, version.label, cards.parent_label(repository, version))
+    call.output.raw(text.encode())
 
 
 def _activations(call: Invocation, ref: str, planes: int | None, **given: Any) -> None:

@@ -145,8 +145,7 @@ def run(call: Invocation, no_save: bool, **given: Any) -> None:
         signed = signing.is_signed(remote, ids, call.signers)
         if not signed and any(each.mode == "progressive" for each in found.results):
             call.output.warn(f"guaranteed if {remote.name} is honest: no known key signed it")
-        more, line = view.fetched(remote, signed=signed)
-        document |= more
+        document["remote"], line = view.fetched(remote, signed=signed)
         blocks += [line]
     try:
         call.output.emit("eval", document, *blocks, ids=[each.id for each in found.results])

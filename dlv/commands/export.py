@@ -14,19 +14,24 @@ from dlv.terminal.table import Bytes, Id
 
 _FORMATS = {
     **{name: name for name in ("safetensors", "npz", "pt", "gguf", "onnx", "keras", "json")},
+    "bundle": "bundle",
     "torch": "pt",
 }
 
 
 @command(
     "export",
-    examples=["dlv export HEAD weights.npz", "dlv export HEAD net.json && cat net.json"],
+    examples=[
+        "dlv export HEAD weights.npz",
+        "dlv export HEAD net.json && cat net.json",
+        "dlv export lenet lenet-wide all.bundle",
+    ],
     exits={
         4: "no such version, layer or tensor, or no weights or network",
         5: "the output file exists",
     },
 )
-@argument("words", nargs=-1, metavar="[REF] [FILE]", complete="reference")
+@argument("words", nargs=-1, metavar="[REF].. [FILE]", complete="reference")
 @option("-o", "--output", "out", metavar="FILE", help="Write FILE.")
 @option(
     "--file-format",
@@ -62,8 +67,11 @@ def run(
     REF is a version or a checkpoint such as lenet@2/1000 [default: HEAD]. Formats of weights are
     safetensors, npz, pt and gguf; onnx and keras files hold the network, too, and json only the
     network. If the committed file has the same format and nothing is left out, FILE is identical
-    to it.
+    to it. A bundle holds whole versions and their ancestors, for dlv import bundle.
     """
+    if format_ == "bundle" or (out or " ".join(words[-1:])).endswith(".bundle"):
+        _bundle(call, words, out, force=force)
+        return
     reference, out = _words(words, out)
     with call.progress("Writing files") as bar:
         import dlv.versions.transfer as transfer
@@ -105,6 +113,33 @@ def run(
         {"version": made.version.id, "written": [written], "left_out": made.left_out},
         Line(made.path, Bytes(made.bytes), Id(made.hash), what),
         ids=[made.path],
+    )
+
+
+def _bundle(call: Invocation, words: tuple[str, ...], out: str | None, *, force: bool) -> None:
+    import dlv.hub.bundles as bundles
+
+    references, path = (words, out) if out is not None else (words[:-1], words[-1] if words else "")
+    if not path:
+        raise UsageError("a file to write is required", hint="dlv export lenet all.bundle")
+    place = Path(call.directory, path)
+    with call.progress("Writing") as bar:
+        done = bundles.write(
+            *(call.repository, references, place, call.author),
+            force=force,
+            progress=bar.advance,
+            total=bar.expect,
+        )
+    import dlv.upkeep.check as check
+
+    size, digest = place.stat().st_size, check.hash_file(place, lambda _: None)
+    last = done.sent[-1].version
+    record = {"path": path, "format": "bundle", "bytes": size, "hash": digest, "tensors": 0}
+    call.output.emit(
+        "export",
+        {"version": last.id, "written": [{**record, "original": False}], "left_out": 0},
+        Line(path, Bytes(size), Id(digest), ", ".join(sent.version.label for sent in done.sent)),
+        ids=[path],
     )
 
 

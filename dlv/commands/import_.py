@@ -12,7 +12,7 @@ from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError, nearest
 
-SOURCES = ("checkpoints", "mlflow", "tensorboard")
+SOURCES = ("checkpoints", "mlflow", "tensorboard", "bundle")
 
 
 class _Source(click.Choice[str]):
@@ -24,6 +24,7 @@ class _Source(click.Choice[str]):
         path = Path(value)
         store = path.suffix == ".db" or path.name == "mlruns" or (path / "meta.yaml").is_file()
         guess = "mlflow" if store else "tensorboard" if _has_events(path) else "checkpoints"
+        guess = "bundle" if path.suffix == ".bundle" else guess
         there = path.exists() and not nearest(value, SOURCES)
         raise UsageError(
             f"unknown source `{value}`: use {', '.join(SOURCES[:-1])} or {SOURCES[-1]}",
@@ -50,7 +51,7 @@ def _has_events(path: Path) -> bool:
         9: "a pickle that could execute code, or an unsafe file name",
     },
 )
-@argument("source", metavar="checkpoints|mlflow|tensorboard", type=_Source(SOURCES))
+@argument("source", metavar="checkpoints|mlflow|tensorboard|bundle", type=_Source(SOURCES))
 @argument("files", metavar="PATH..", nargs=-1, required=True)
 @option("--name", aliases=["--model_name"], metavar="NAME", help="Model to import to.")
 @option("-m", "--message", aliases=["--commit_msg"], metavar="TEXT", help="Commit message.")
@@ -76,10 +77,14 @@ def run(
     `checkpoints` makes one version of checkpoint files or folders; the last step becomes the
     default checkpoint. `mlflow` makes a version of each run in mlruns/ or mlflow.db, with
     parameters, metrics, tags and artifacts. `tensorboard` makes a version of each run below DIR.
+    `bundle` reads versions from a file that dlv export wrote.
     HEAD and staged files do not change, and importing the same again makes nothing new.
     """
     import dlv.views.imported as view
 
+    if source == "bundle":
+        _bundle(call, files, name)
+        return
     _check(source, files, name, message, experiment + runs + artifacts)
     given: dict[str, Any] = {
         "author": call.author,
@@ -134,3 +139,32 @@ def _check(
             "missing option `--name`" if name is None else "--experiment and --run require mlflow"
         )
         raise UsageError(what, hint=f"dlv import checkpoints {shlex.join(files)} --name NAME")
+
+
+def _bundle(call: Invocation, files: tuple[str, ...], name: str | None) -> None:
+    import dlv.hub.bundles as bundles
+    from dlv.terminal.table import Cell, Column, Id, Table, Text
+
+    rows: list[list[Cell]] = []
+    records: list[dict[str, Any]] = []
+    ids: list[str] = []
+    for path in files:
+        with call.progress("Importing") as bar:
+            place = Path(call.directory, path)
+            done = bundles.read(
+                *(call.repository, place, call.author),
+                name=name,
+                progress=bar.advance,
+                total=bar.expect,
+            )
+        for version in done.versions:
+            rows.append([Text(version.label, "bold"), Id(version.id)])
+            ids.append(version.id)
+            record = {"id": version.id, "name": version.name, "number": version.number}
+            records.append({**record, "new": True, "steps": [], "raw": 0})
+    columns = [Column("version", fixed=True), Column("id")]
+    call.output.emit(
+        "import", {"versions": records, "metrics": [], "skipped": []}, Table(columns, rows), ids=ids
+    )
+    if not rows:
+        call.output.message("already up to date")

@@ -34,7 +34,7 @@ class History:
 
         A web server cannot be listed.
         """
-        if self.store.writable:
+        if self.store.listable:
             keys = self.store.keys("refs/")
             names = {key.split("/")[1] for key in keys if key.count("/") >= 2}
             return sorted(name for name in names if NAME.match(name))

@@ -15,6 +15,7 @@ from dlv.dataclass import dataclass
 from dlv.errors import DlvError, NotFound, RemoteError
 from dlv.hub.deletion import Collected
 from dlv.hub.history import published
+from dlv.hub.index import Pending
 from dlv.hub.records import Ref, object_key
 from dlv.hub.remotes import Remote
 from dlv.repository.handle import Repository
@@ -51,7 +52,10 @@ def retire(
         )
         if key is not None:
             ref = signing.sign(ref, key)
+        pending = Pending(repository, remote)
+        pending.note([ref.manifest])
         if remote.history.append(ref):
+            pending.write({})
             return ref
 
 

@@ -19,7 +19,6 @@ from dlv.errors import Damaged, DlvError, NotFound, UnsafeInput, UsageError, nea
 from dlv.hub.fetching import Fetcher
 from dlv.hub.history import published
 from dlv.hub.locator import Locator, LocatorIndex
-from dlv.hub.names import note_published
 from dlv.hub.promised import PromisedIndex
 from dlv.hub.records import Ref
 from dlv.hub.remotes import Remote
@@ -169,7 +168,7 @@ def _chosen(
         name, _, number = text.partition("@")
         manifest_format.check_name(name)
         available = published(remote.chain(repository, name))
-        note_published(repository, remote.name, set(available))
+        remote.note(repository, set(available))
         refs = [ref for ref in available.values() if number in ("", str(ref.number))]
         if number == "latest":
             refs = list(available.values())[-1:]

@@ -17,8 +17,8 @@ from dlv.dataclass import dataclass
 from dlv.errors import Conflict, Damaged, RemoteError, UsageError
 from dlv.hub.deletion import Lease, leased
 from dlv.hub.history import published
+from dlv.hub.index import Pending
 from dlv.hub.locator import Locator, LocatorBuilder, LocatorIndex
-from dlv.hub.names import note_published
 from dlv.hub.packing import Consignment, TransferPack
 from dlv.hub.rebasing import Rebased, Rebaser
 from dlv.hub.records import Ref, object_key
@@ -86,12 +86,17 @@ def publish(repository: Repository, remote: Remote, request: Request) -> Publish
         refs |= published(chain)
     missing = [version for version in wanted if version.id not in refs]
     outcome.known = [version for version in wanted if version.id in refs]
-    note_published(repository, remote.name, set(refs))
+    remote.note(repository, set(refs))
     if missing:
         flag = nullcontext() if request.dry_run else leased(remote.store)
         with repository.holding(), flag as lease:
             _send(repository, remote, request, missing, renamed, outcome, lease)
-    if not request.dry_run:
+    if not request.dry_run and not remote.transient:
+        pending = Pending(repository, remote)
+        refs = {
+            k: ref for name in names for k, ref in published(remote.history.known(name)).items()
+        }
+        pending.write(refs)
         with repository.change("publish", request.author) as change:
             before = len(change.facts)
             for name in names:
@@ -193,7 +198,7 @@ def _send_plans(
         known.add(locator)
         assert lease is not None
         outcome.sent.append(_commit(repository, remote, name, request, plan, locator, lease))
-        note_published(repository, remote.name, {plan.version.id})
+        remote.note(repository, {plan.version.id})
 
 
 class _Plan:
@@ -413,5 +418,7 @@ def _commit(
         if request.sign is not None:
             ref = signing.sign(ref, request.sign)
         lease.check()
+        if not remote.transient:
+            Pending(repository, remote).note([plan.version.id])
         if remote.history.append(ref):
             return Sent(plan.version, name, ref.number)

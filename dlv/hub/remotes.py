@@ -13,6 +13,7 @@ from dlv.canonical import timestamp
 from dlv.dataclass import dataclass
 from dlv.errors import RemoteError
 from dlv.hub.history import History
+from dlv.hub.names import note_published
 from dlv.hub.records import MOST_REMOTE, REMOTE_FILE, Ref, RemoteFile, decode_remote
 from dlv.hub.stores.interface import Store
 from dlv.hub.stores.opening import open_store
@@ -34,6 +35,7 @@ class Remote:
     accept_rollback: bool = False
     signers: Path | None = None  # whose signatures count; required if `signed`
     signed: bool = False
+    transient: bool = False  # a bundle, of which nothing is remembered
 
     def remembered(self, repository: Repository, name: str) -> tuple[int, str] | None:
         """Return (seq, hash) of the newest ref of a model that this repository has seen."""
@@ -46,8 +48,15 @@ class Remote:
         """Return the history of a model; UnsafeInput if refs seen before are missing or changed."""
         return self.history.chain(name, self.remembered(repository, name))
 
+    def note(self, repository: Repository, ids: set[str]) -> None:
+        """Remember that the remote has these versions, for commands that do not contact it."""
+        if not self.transient:
+            note_published(repository, self.name, ids)
+
     def remember(self, change: Change, name: str) -> None:
         """Record the newest ref of a model, so that later changes of its history are noticed."""
+        if self.transient:
+            return
         chain = self.history.known(name)
         last = (chain[-1].seq, chain[-1].hash) if chain else None
         if chain and (self.accept_rollback or self.remembered(change.repository, name) != last):

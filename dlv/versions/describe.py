@@ -22,6 +22,7 @@ from dlv.network.graph import Network
 from dlv.network.summary import Summary
 from dlv.objects.manifest import Manifest, Snapshot
 from dlv.repository.handle import Repository
+from dlv.versions.card import OwnText, own_text
 from dlv.versions.history import Parent, parents_of
 from dlv.weights.reading.approximation import Bounds, NoBounds, Reading
 from dlv.weights.snapshots import Matrix
@@ -92,6 +93,7 @@ class Description:
     notes: tuple[str, ...]
     evaluations: list[Saved] = field(default_factory=list)
     logged: list[Logged] = field(default_factory=list)
+    own: OwnText = field(default_factory=OwnText)
     curves: dict[str, Sequence[float]] = field(default_factory=dict)
     statistics: dict[str, Statistics | None] = field(default_factory=dict)
     bounds: dict[str, StatisticsBounds] = field(default_factory=dict)
@@ -171,6 +173,7 @@ def describe(
         storage=_storage(db, rows, lines, manifest, stored),
         notes=found.notes,
         evaluations=evaluations.saved_evaluations(db, version.id)[::-1],
+        own=own_text(repository, manifest),
     )
     result.logged = _logged(store, manifest, {(m.run, m.tag) for m in result.metrics})
     if curves:

@@ -43,6 +43,8 @@ def whole(description: Description, output: Output, *, everything: bool = False)
     ref = description.label
     yield header(description, output)
     yield from _message_rest(description, output)
+    if description.own.text:
+        yield from ("", Heading("card"), Verbatim(description.own.text.split("\n")))
     network = [*network_blocks(description, output, drawn=False)]
     yield from _section("network", _folded(network, f"dlv desc {ref} --layers", output))
     rows: list[list[Cell]]
@@ -109,8 +111,14 @@ def header(description: Description, output: Output) -> Fields:
                 for parent in description.parents
             ]
         )
-    if version.tags:
-        fields["tags"] = Items([Text(tag, "green") for tag in version.tags])
+    own = description.own
+    if own.task:
+        fields["task"] = own.task
+    if own.license:
+        fields["license"] = own.license
+    if version.tags or own.tags:
+        tags = [Text(tag, "green") for tag in version.tags]
+        fields["tags"] = Items([*tags, *(t for t in own.tags if t not in version.tags)])
     if version.framework:
         fields["framework"] = version.framework
     if version.scheme:
@@ -555,6 +563,12 @@ def version_document(description: Description) -> dict[str, Any]:
             for f in description.manifest.files
         ],
         "storage": _storage_record(description.storage),
+        "card": {
+            "task": description.own.task,
+            "license": description.own.license,
+            "tags": description.own.tags,
+            "text": description.own.text,
+        },
     }
 
 

@@ -48,7 +48,7 @@ def fetched(remote: Remote, *, signed: bool) -> tuple[dict[str, Any], Line]:
         "signed": signed,
     }
     text = f"from {remote.name} in {plural(traffic.requests, 'request', 'requests')}"
-    return {"remote": record}, Line("fetched", Bytes(traffic.received), text)
+    return record, Line("fetched", Bytes(traffic.received), text)
 
 
 def warnings(evaluated: Evaluated) -> Iterator[str]:

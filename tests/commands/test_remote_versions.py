@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dlv
+import dlv.versions.card as cards
 from dlv.errors import NotFound, RemoteError, UsageError
 from dlv.metadata import facts
 from dlv.repository.handle import Repository
@@ -216,3 +217,51 @@ def test_a_damaged_mirror_is_made_again(dlv: Dlv, team: Path) -> None:
 def test_no_remote_there(tmp_path: Path) -> None:
     with pytest.raises(RemoteError, match="no remote found"):
         dlv.open(f"file://{tmp_path}/nothing")
+
+
+def test_search_and_cards(dlv: Dlv, team: Path) -> None:
+    front = "---\nlicense: mit\npipeline_tag: image-classification\ntags: [bars]\n---\n"
+    Path("../made/CARD.md").write_text(front + "# Bars\n\nTells *bars* apart.\n")
+    dlv("-C", "../made", "add", "../made/CARD.md")
+    assert dlv("-C", "../made", "commit", "-m", "A card").code == 0
+    assert dlv("search", "network").stderr == "nothing matches\n"
+    assert dlv("-C", "../made", "publish").code == 0
+    found = dlv("search", "bars", "task:image*", "accuracy>0.9", "net:conv", json=True).document
+    (hit,) = found["results"]
+    assert (hit["version"], hit["license"], hit["tags"]) == ("lenet@4", "mit", ["bars"])
+    assert dlv("search", "--sort", "accuracy").stdout.startswith("origin:lenet@4\t")
+    where = dlv("search", "--where", 'm["conv*"].next has RELU', "--where", "m.name = 'lenet'")
+    assert len(where.stdout.splitlines()) == 4
+    assert dlv("search", "zebra", "--exit-code").code == 1
+    assert dlv("search", "tsak:x").code == 2
+    assert dlv("search", "acc>1").code == 4
+    dlv("remote", "retire", "origin:lenet@4")
+    assert dlv("search", "bars", "license:mit", "--offline").stdout != ""
+    assert dlv("search", "bars", "license:mit").stdout == ""
+    team.rename(team.with_name("away"))
+    assert dlv("search", "lenet").code == 7
+    described = dlv("-C", "../made", "desc", "lenet@4")
+    assert "task\timage-classification\nlicense\tmit\ntags\tbars\n" in described.stdout
+    assert "\ncard\n# Bars\n\nTells *bars* apart.\n" in described.stdout
+    card = dlv("-C", "../made", "desc", "lenet@4", "--card").stdout
+    assert card.startswith("---\nlicense: mit\npipeline_tag: image-classification\ntags:\n- bars\n")
+    again = cards.split(card, "README.md")
+    assert again.front["model-index"][0]["results"][0]["metrics"][0]["type"] == "accuracy"
+    assert again.text.startswith("# Bars\n\nTells *bars* apart.\n\n## Version\n")
+
+
+def test_a_publish_that_died_before_the_index(
+    dlv: Dlv, team: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("dlv.hub.index.Index.append", _refuse)
+        dlv("-C", "../made", "copy", "lenet", "other")
+        dlv("-C", "../made", "commit", "--allow-empty", "-m", "zebra", "--name", "zebra")
+        assert dlv("-C", "../made", "publish").code == 0
+    assert dlv("search", "zebra").stdout == ""
+    assert dlv("-C", "../made", "publish").code == 0
+    assert dlv("search", "zebra").stdout.startswith("origin:zebra@1\t")
+
+
+def _refuse(*_: object) -> None:
+    raise RemoteError("cut")

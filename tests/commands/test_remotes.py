@@ -136,3 +136,25 @@ def test_the_history_is_what_it_was(dlv: Dlv, shared: Path) -> None:
     found = dlv("publish", "lenet@2")
     assert found.code == 9
     assert "was changed" in found.stderr
+
+
+def test_bundles(dlv: Dlv, snapshot: Dlv, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = dlv("export", "lenet", "lenet-wide", "../all.bundle", json=True)
+    assert made.document["written"][0]["format"] == "bundle"
+    assert dlv("export", "../all.bundle").code == 5
+    assert dlv("export", "nope", "../no.bundle").code == 4
+    assert dlv("export", "--file-format", "bundle").code == 2
+    monkeypatch.chdir(filled.parent)
+    dlv("init", "mine")
+    monkeypatch.chdir("mine")
+    snapshot(dlv("import", "bundle", "../all.bundle"), "import")
+    assert dlv("import", "bundle", "../all.bundle", json=True).document["versions"] == []
+    assert dlv("import", "bundle", "../missing.bundle").code == 4
+    assert dlv("import", "bundle", "../mine/.dlv/format.json").code == 7
+    assert dlv("fsck").code == 0
+    # A bundle is also a remote that can be read.
+    monkeypatch.chdir(filled.parent)
+    assert dlv("clone", "all.bundle", "again").code == 0
+    monkeypatch.chdir("again")
+    assert dlv("publish").code == 7
+    assert dlv("desc", "origin:lenet").code == 0

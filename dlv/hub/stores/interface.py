@@ -41,6 +41,11 @@ class Store(ABC):
     url: str
     writable = True
 
+    @property
+    def listable(self) -> bool:
+        """Whether keys can be listed."""
+        return self.writable
+
     def __init__(self) -> None:
         self.traffic = Traffic()
 

@@ -13,12 +13,17 @@ _OBJECT_STORES = ("s3", "gs", "az", "http", "https")
 
 
 def open_store(url: str, environ: Mapping[str, str]) -> Store:
-    """Open a folder, s3://bucket/prefix, gs://.., az://.., or the address of a web server."""
+    """Open a folder, a bundle, s3://bucket/prefix, gs://.., az://.. or a web server."""
     scheme = urlsplit(url).scheme if "://" in url else "file"
     if scheme == "file":
+        path = Path(url.removeprefix("file://")).expanduser()
+        if path.is_file():
+            from dlv.hub.stores.bundle import BundleStore
+
+            return BundleStore(path)
         from dlv.hub.stores.directory import DirectoryStore
 
-        return DirectoryStore(Path(url.removeprefix("file://")).expanduser())
+        return DirectoryStore(path)
     if scheme in _OBJECT_STORES:
         from dlv.hub.stores.objects import ObjectStore
 

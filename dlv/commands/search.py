@@ -1,0 +1,99 @@
+"""`dlv search`: find versions on a remote by text and figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, command, option
+
+if TYPE_CHECKING:
+    from dlv.repository.handle import Repository
+
+
+@command(
+    "search",
+    examples=[
+        "dlv remote add origin ../team && dlv publish && dlv search lenet",
+        "dlv search 'net:conv* accuracy>0.9' --sort accuracy",
+        """dlv search --where 'm["conv*"].next has RELU'""",
+    ],
+    exits={
+        1: "nothing matches, with --exit-code",
+        4: "no such remote, metric or hyperparameter",
+        7: "the remote cannot be reached",
+    },
+)
+@argument("text", nargs=-1, metavar="[TEXT]..")
+@option("--remote", metavar="NAME", complete="remote", help="Remote to use.")
+@option("--where", multiple=True, metavar="COND", help="Show only matches of a DQL condition on m.")
+@option("--sort", metavar="KEY", help="Sort by created, name, bytes, parameters or a metric.")
+@option(
+    "--last",
+    "-n",
+    "most",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Show at most N [default: 20].",
+)
+@option("--offline", is_flag=True, help="Do not look for new versions.")
+@option("--exit-code", is_flag=True, help="Exit with 1 if nothing matches.")
+def run(
+    call: Invocation,
+    text: tuple[str, ...],
+    remote: str | None,
+    where: tuple[str, ...],
+    sort: str | None,
+    most: int | None,
+    offline: bool,
+    exit_code: bool,
+) -> int | None:
+    """Find versions on a remote by text and figures.
+
+    TEXT has words (or word*) of names, descriptions, messages, tags and layers; fields: name:len*
+    task:vision license:mit tag:small author:ada net:conv*; and figures: accuracy>0.9 loss.min<1
+    lr=0.1. All of it must match. The cards of all versions are read from the index of the remote
+    and kept, so that only new ones are fetched later.
+    """
+    import dlv.hub.index as index
+    import dlv.hub.names as names
+    import dlv.hub.remotes as remotes
+    import dlv.hub.searching as searching
+
+    name, url = names.address(call.config, remote)
+    with call.progress("Reading cards", rows=True) as bar:
+        opened = remotes.open_remote(call.repository, name, url, call.environ)
+        catalogue = index.catalogue_of(opened, not offline, bar.advance, bar.expect)
+    with catalogue:
+        among = _matches(call, catalogue, where) if where else None
+        found = searching.search(
+            catalogue.database,
+            " ".join(text),
+            among=among,
+            sort=sort,
+            most=20 if most is None else most,
+        )
+    import dlv.views.found as view
+
+    call.output.emit(
+        "search",
+        view.document(found, name, url),
+        view.table(found, name),
+        ids=[hit.id for hit in found.hits],
+    )
+    if not found.count:
+        call.output.message("nothing matches")
+    elif found.count > len(found.hits):
+        call.output.message(f"{found.total} match; to see more: -n {2 * len(found.hits)}")
+    return 1 if exit_code and not found.count else None
+
+
+def _matches(call: Invocation, catalogue: Repository, where: tuple[str, ...]) -> set[str]:
+    """Return ids of the versions that fulfil conditions of DQL."""
+    import dlv.dql.answers as answers
+
+    text = f"select m where {' and '.join(f'({each})' for each in where)}"
+    answer = answers.ask(catalogue, text, {}, call.environ)
+    return {row[0].id for row in answer}

@@ -1,0 +1,97 @@
+"""Search the cards of a remote: words, fields such as task:vision, and figures such as acc>0.9."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection
+
+from dlv.dataclass import dataclass
+from dlv.errors import NotFound, UsageError, nearest
+from dlv.metadata import cards
+from dlv.metadata.cards import Clause, Hit, Wanted
+from dlv.metadata.database import Database
+from dlv.repository.revisions import direction_of
+
+FIELDS = ("name", "task", "license", "tag", "author", "net")
+_FIGURE = re.compile(r"(?P<name>[^\s<>=!]+?)(?P<op><=|>=|==|=|<|>)(?P<value>[^\s<>=!]+)\Z")
+_WORD = re.compile(r"\w")
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best hits, and how many versions match: so many, or `cards.COUNTED` and more."""
+
+    hits: list[Hit]
+    count: int
+
+    @property
+    def total(self) -> str:
+        """The count for people."""
+        return f"over {cards.COUNTED:,}" if self.count >= cards.COUNTED else f"{self.count:,}"
+
+
+def search(
+    db: Database,
+    text: str,
+    *,
+    among: Collection[str] | None = None,
+    sort: str | None = None,
+    most: int = 20,
+) -> Found:
+    """Return the versions that fit all terms of a text; `among`: only these ids."""
+    words: list[str] = []
+    clauses: list[Clause] = []
+    for term in _terms(text):
+        figure = _FIGURE.match(term)
+        field, colon, value = term.partition(":")
+        if figure is not None:
+            clauses.append(_figure(db, term, figure))
+        elif colon and value:
+            clause = cards.clause(field.lower(), value)
+            if clause is None:
+                raise UsageError(
+                    f"`{field}:` is not a field of cards",
+                    why=f"fields: {', '.join(FIELDS)}",
+                    did_you_mean=[f"{near}:{value}" for near in nearest(field, FIELDS)],
+                )
+            clauses.append(clause)
+        elif _WORD.search(term):
+            words.append(term)
+    wanted = Wanted(words, clauses, among, most=max(most, 0))
+    if sort in cards.ORDERS:
+        wanted.column = sort
+    elif sort is not None:
+        wanted.metric, _, way = sort.partition(":")
+        _check_name(db, wanted.metric)
+        wanted.ascending = (way or direction_of(wanted.metric)) == "min"
+    return Found(*cards.search(db, wanted))
+
+
+def _terms(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def _figure(db: Database, term: str, match: re.Match[str]) -> Clause:
+    try:
+        value = float(match["value"])
+    except ValueError:
+        raise UsageError(f"`{term}` does not compare with a number") from None
+    name, dot, column = match["name"].rpartition(".")
+    if not dot or column not in ("last", "min", "max"):
+        name, column = match["name"], "last"
+    _check_name(db, name)
+    op = "=" if match["op"] == "==" else match["op"]
+    return cards.figure(name, column, op, value)
+
+
+def _check_name(db: Database, name: str) -> None:
+    known = cards.names(db)
+    if name not in known:
+        raise NotFound(
+            f"no version has the metric or hyperparameter `{name}`",
+            did_you_mean=nearest(name, known),
+        )

@@ -1,0 +1,192 @@
+"""Model cards: what a version is, from its manifest, with the text that its author wrote on top.
+
+The author's text is the file CARD.md, or a README.md with front matter as the Hugging Face Hub has
+it, among the files of the version.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import field
+from typing import Any
+
+import dlv.adapters.settings as settings
+from dlv.dataclass import dataclass
+from dlv.dtypes import tensor_bytes
+from dlv.errors import DlvError
+from dlv.metadata import metrics, versions
+from dlv.metadata.metrics import Summary
+from dlv.metadata.versions import Version
+from dlv.network.graph import Network
+from dlv.objects.manifest import Manifest
+from dlv.repository.git_files import FileStore
+from dlv.repository.handle import Repository
+from dlv.weights.store import MatrixStore, stored_network
+
+NAMES = ("CARD.md", "README.md")
+MOST_BYTES = 1 << 20  # of the file
+_FRONT = re.compile(r"---[ \t]*\r?\n(.*?\r?\n)?---[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_TASKS = ("pipeline_tag", "task")
+
+
+@dataclass(frozen=True)
+class OwnText:
+    """What the author wrote: front matter, and the text after it."""
+
+    front: dict[str, Any] = field(default_factory=dict)
+    text: str = ""
+
+    @property
+    def task(self) -> str | None:
+        return next((str(self.front[key]) for key in _TASKS if self.front.get(key)), None)
+
+    @property
+    def license(self) -> str | None:
+        found = self.front.get("license")
+        return str(found) if found else None
+
+    @property
+    def tags(self) -> list[str]:
+        found = self.front.get("tags") or []
+        return list(map(str, found if isinstance(found, list) else [found]))
+
+
+@dataclass(frozen=True)
+class Card:
+    """A version for people who look for one."""
+
+    version: Version
+    manifest: Manifest
+    network: Network | None
+    metrics: list[Summary]
+    own: OwnText
+
+    @property
+    def tags(self) -> list[str]:
+        """Tags of the front matter, and those of the version here."""
+        return list(dict.fromkeys([*self.own.tags, *self.version.tags]))
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights and buffers."""
+        model = [t for t in self.manifest.tensors if t.role in ("weight", "buffer")]
+        return sum(_elements(t.shape) for t in model if t.tied is None)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the model's tensors as they were added."""
+        model = [t for t in self.manifest.tensors if t.role in ("weight", "buffer")]
+        return sum(tensor_bytes(t.dtype, t.shape) for t in model if t.tied is None)
+
+    @property
+    def operations(self) -> dict[str, int]:
+        """How many layers of each operation the network has, most frequent first."""
+        counts = Counter(node.op for node in self.network.nodes) if self.network else Counter()
+        return dict(counts.most_common())
+
+
+def card_of(repository: Repository, version: Version) -> Card:
+    """Return the card of a version; a card file that cannot be read counts as plain text."""
+    manifest = repository.manifest(version.id)
+    network = None
+    if manifest.network is not None:
+        network = stored_network(MatrixStore.of(repository), manifest.network.id)
+    summaries = metrics.of_version(repository.database, version.key)
+    return Card(version, manifest, network, summaries, own_text(repository, manifest))
+
+
+def own_text(repository: Repository, manifest: Manifest) -> OwnText:
+    """Return what the author wrote about a version, empty if there is no such file."""
+    files = {entry.path: entry for entry in manifest.files}
+    for name in NAMES:
+        entry = files.get(name)
+        if entry is not None and entry.bytes <= MOST_BYTES:
+            data = FileStore(repository.files_git).read(entry)
+            own = split(data.decode("utf-8", "replace"), name)
+            if own.front or name == NAMES[0]:
+                return own
+    return OwnText()
+
+
+def split(text: str, label: str) -> OwnText:
+    """Divide a text into its front matter and the rest; front matter must be YAML."""
+    text = text.removeprefix("\ufeff")
+    match = _FRONT.match(text)
+    if match is None:
+        return OwnText({}, text.strip())
+    try:
+        front = settings.parse(match[1] or "", "yaml", label)
+    except DlvError:
+        return OwnText({}, text.strip())
+    return OwnText(front, text[match.end() :].strip())
+
+
+def markdown(card: Card, label: str, base: str | None) -> str:
+    """Return the card as a README.md of the Hugging Face Hub: front matter, text, facts.
+
+    `base` is the label of the parent.
+    """
+    front = dict(card.own.front)
+    if card.tags:
+        front["tags"] = card.tags
+    front.setdefault("library_name", "dlv")
+    shown = {summary.name: summary.last for summary in card.metrics if summary.last is not None}
+    if shown and "model-index" not in front:
+        dataset = (front.get("datasets") or ["unknown"])[0]
+        result = {
+            "task": {"type": card.own.task or "other"},
+            "dataset": {"type": dataset, "name": dataset},
+            "metrics": [{"type": name, "value": value} for name, value in shown.items()],
+        }
+        front["model-index"] = [{"name": card.version.name, "results": [result]}]
+    lines = ["---", settings.dump_yaml(front).rstrip(), "---", ""]
+    lines += [card.own.text or f"# {card.version.name}", "", *_facts(card, label, base)]
+    return "\n".join(lines) + "\n"
+
+
+def _facts(card: Card, label: str, base: str | None) -> Iterator[str]:
+    version = card.version
+    yield "## Version"
+    yield ""
+    rows = {
+        "version": label,
+        "id": version.id,
+        "message": version.message.split("\n")[0],
+        "author": version.author,
+        "created": version.created,
+        "parent": base,
+        "parameters": f"{card.parameters:,}",
+        "size": f"{card.bytes:,} bytes",
+        "layers": ", ".join(f"{count} {op}" for op, count in card.operations.items()),
+    }
+    yield from (f"- {key}: {_escaped(str(value))}" for key, value in rows.items() if value)
+    if card.metrics:
+        yield from ("", "| metric | last | min | max |", "| --- | --- | --- | --- |")
+        for each in card.metrics:
+            cells = (each.name, each.last, each.min, each.max)
+            yield f"| {' | '.join(_escaped(str(cell)) for cell in cells)} |"
+    if card.manifest.hyperparameters:
+        yield from ("", "| hyperparameter | value |", "| --- | --- |")
+        for key, value in card.manifest.hyperparameters.items():
+            yield f"| {_escaped(key)} | {_escaped(str(value))} |"
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\|<>*_`\[\]])", r"\\\1", text).replace("\n", " ")
+
+
+def _elements(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def parent_label(repository: Repository, version: Version) -> str | None:
+    """Return the label of the first parent, its id if it is not here."""
+    if not version.parents:
+        return None
+    parent = versions.by_id(repository.database, version.parents[0][0])
+    return version.parents[0][0][:12] if parent is None else parent.label
