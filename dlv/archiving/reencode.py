@@ -5,7 +5,9 @@ At every moment either the old or the new packs serve, and all that the index na
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 
 import dlv.disk.durable as durable
@@ -29,6 +31,7 @@ from dlv.weights.store import MatrixStore, gone
 from dlv.weights.writer import PackFiles, PackRecord
 
 _BYTES = default_layout()  # one plane of bytes is its own layout
+THREADS = 4  # that read tensors back, each one of them
 POOL = 256 << 10  # decoded length at which a shared chunk is full
 
 
@@ -291,8 +294,13 @@ def verify(
     overlay = Overlay(PackIndex(repository.database), packs)
     view = MatrixStore(store.packs_dir, store.tmp_dir, overlay)  # type: ignore[arg-type]
     try:
-        fresh = dict.fromkeys(row.matrix for pack in packs for row in pack.rows.encodings)
-        for _, raw in view.together(fresh):
+        fresh = {row.matrix: row for pack in packs for row in pack.rows.encodings}
+        bases = {row.delta.get("base") for row in fresh.values() if row.delta is not None}
+        alone = [name for name, row in fresh.items() if row.delta is None and name not in bases]
+        with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
+            for length in pool.map(lambda name: len(view.matrix(name)), alone):
+                advance(length)
+        for _, raw in view.together(fresh.keys() - set(alone)):
             advance(len(raw))
         for kind, name in dict.fromkeys(
             (chunk.kind, owner)

@@ -23,6 +23,7 @@ from dlv.pas.packs import MAX_OBJECT_CHUNK, PackWriter
 from dlv.pas.spool import lane_of
 from dlv.weights.store import MatrixStore
 
+HUGE = 32 << 20  # bytes of a plane
 PACK = 16 << 20  # size at which a pack is sent; an interruption loses the packs in flight
 
 _BYTES = default_layout()  # one plane of bytes is its own layout
@@ -39,6 +40,19 @@ class Parcel:
     length: int  # of the encoded bytes, roughly
     encoded: Callable[[], Encoded]
     small: bool = False
+
+    @property
+    def huge(self) -> bool:
+        """Whether it belongs to a tensor with planes that are too large for one pack."""
+        owner = self.members[0][0]
+        return isinstance(owner, Encoding) and (owner.nbytes or 0) > HUGE * owner.planes
+
+    def continues(self, before: Parcel) -> bool:
+        """Whether it is the next part of the same plane or object."""
+        (owner, start, _), (other, *_) = self.members[0], before.members[0]
+        names = [each.matrix if isinstance(each, Encoding) else each for each in (owner, other)]
+        same = (self.kind, self.plane) == (before.kind, before.plane) and names[0] == names[1]
+        return same and start > 0
 
 
 @dataclass(frozen=True)
@@ -135,7 +149,10 @@ class Consignment:
             self.parcels.append(self._stored(owners, piece) if whole else self._cut_out(owners))
         self._shared.clear()
         # Tables, bounds and first planes come first, for readers that need only these.
-        lanes = [lane_of(p.kind, p.plane, small=p.small) for p in self.parcels]
+        lanes = [
+            (p.kind == "file", p.huge, lane_of(p.kind, p.plane, small=p.small))
+            for p in self.parcels
+        ]
         order = sorted(range(len(lanes)), key=lambda i: (lanes[i], i))
         self.parcels = [self.parcels[i] for i in order]
 
@@ -143,16 +160,28 @@ class Consignment:
     def bytes(self) -> int:
         return sum(parcel.length for parcel in self.parcels)
 
+    def _ends(self, before: Parcel, parcel: Parcel, size: int) -> bool:
+        """Return whether a pack of this size ends before a parcel.
+
+        Planes are divided only if they are huge. These and files have packs of their own, so that
+        the others can be kept as they are by those who pull.
+        """
+        if (before.kind == "file") != (parcel.kind == "file") or before.huge != parcel.huge:
+            return True
+        return size >= PACK and (parcel.huge or not parcel.continues(before))
+
     def packs(self) -> Iterator[TransferPack]:
         """Yield the packs one at a time, so that only those in flight are in memory."""
         current = _PackInMemory()
         for encoding in self.empty:
             current.writer.add_encoding(encoding)
+        before: Parcel | None = None
         for parcel in self.parcels:
-            current.add(parcel)
-            if current.size >= PACK:
+            if before is not None and self._ends(before, parcel, current.size):
                 yield current.finish()
                 current = _PackInMemory()
+            current.add(parcel)
+            before = parcel
         if current.size or self.empty:
             yield current.finish()
 

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 import dlv.archiving.reencode as reencode
 import dlv.disk.paths as paths
+import dlv.hub.adopting as adopting
 import dlv.hub.signing as signing
 import dlv.objects.manifest as manifest_format
 import dlv.weights.bounds as bounds
@@ -16,6 +17,7 @@ from dlv.archiving.reencode import Overlay, Packing
 from dlv.canonical import hash_bytes
 from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError, NotFound, UnsafeInput, UsageError, nearest
+from dlv.hub.adopting import Adopter, is_inside
 from dlv.hub.fetching import Fetcher
 from dlv.hub.history import published
 from dlv.hub.locator import Locator, LocatorIndex
@@ -108,17 +110,24 @@ def _fetch(
     for arrival in arrivals:
         promised.promise(fetcher, arrival.locator)
     pieces = [piece for arrival in arrivals for piece in arrival.pieces(promised.locators)]
-    missing = fetcher.missing(pieces)
+    adopter = Adopter(remote.store, repository.packs, repository.tmp)
+    locators = [arrival.locator for arrival in arrivals]
+    whole = {} if request.partial else adopting.whole_packs(locators, pieces)
+    missing = fetcher.missing(piece for piece in pieces if piece.pack not in whole)
+    missing_packs = {pack: whole[pack] for pack in adopter.missing(whole)}
     outcome.bytes = sum(chunk.length for chunks in missing.values() for chunk in chunks)
+    outcome.bytes += sum(missing_packs.values())
     request.total(outcome.bytes)
     if request.dry_run:
         return
+    adopter.fetch(missing_packs, request.progress)
     fetcher.fetch(missing, request.progress)
     store = MatrixStore(
         repository.packs, repository.tmp, PackIndex(repository.database), promised=promised
     )
     with closing(store):
-        _store(repository, remote, request, store, arrivals, outcome)
+        adopted = adopter.records(whole)
+        _store(repository, remote, request, store, arrivals, adopted, outcome)
     repository.look_for_promised()
     if not request.partial:
         outcome.completed = [known[ref.manifest] for ref in completed]
@@ -315,24 +324,32 @@ def _store(
     request: Request,
     store: MatrixStore,
     arrivals: Sequence[_Arrival],
+    adopted: Sequence[PackRecord],
     outcome: Pulled,
 ) -> None:
     """Write files, packs and manifests and read them back; then make the versions visible."""
     for arrival in arrivals:
         _store_files(repository, store, arrival)
-    packs: list[PackRecord] = []
+    here = {pack.hash for pack in adopted}
+    packs = list(adopted)
     tensors = dict.fromkeys(name for arrival in arrivals for name in arrival.matrices)
     objects = dict.fromkeys(key for arrival in arrivals for key in arrival.objects)
-    if tensors or any(kind != "file" for kind, _ in objects):
+    carried = [name for name in tensors if not is_inside(store.chunks(name), here)]
+    carried_objects = [
+        (kind, name)
+        for kind, name in objects
+        if kind != "file" and not is_inside(store.object_chunks(kind, name), here)
+    ]
+    if carried or carried_objects:
         with Packing(store) as packing:
-            for name in tensors:
+            for name in carried:
                 encoding = store.encoding(name)
                 assert encoding is not None
                 packing.carry(encoding)
-            for kind, name in objects:
-                if kind != "file":
-                    packing.carry_object(kind, name)
-            packs = packing.finish(lambda _: None)
+            for kind, name in carried_objects:
+                packing.carry_object(kind, name)
+            packs += packing.finish(lambda _: None)
+    if packs:
         reencode.verify(repository, MatrixStore.of(repository), packs, lambda _: None)
     overlay = Overlay(PackIndex(repository.database), packs)
     view = MatrixStore(repository.packs, repository.tmp, overlay)  # type: ignore[arg-type]

@@ -320,7 +320,7 @@ def test_flipped_bytes_never_become_visible(
     publish(lived, store, "lenet@4")
     for key in [key for key in store.objects if key.startswith(f"{kind}/")]:
         data = store.objects[key]
-        place = len(data) // 3
+        place = 16 if kind == "packs" else len(data) // 3  # a chunk, not the footer
         shutil.rmtree(other.cache / "remotes", ignore_errors=True)
         store.objects[key] = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
         with pytest.raises(DlvError):

@@ -1,0 +1,147 @@
+"""Packs of a remote that are stored here as they are, instead of chunk by chunk.
+
+A transfer pack is a pack like those here. If everything in it is needed and nothing of its tensors
+is elsewhere, it is fetched whole, verified by its name, and kept. A retry finds it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import dlv.disk.durable as durable
+from dlv.canonical import hash_bytes
+from dlv.errors import DlvError, UnsafeInput
+from dlv.hub.locator import Locator
+from dlv.hub.records import object_key
+from dlv.hub.stores.interface import MissingObject, Store
+from dlv.kinds import Piece
+from dlv.pas.chunks import SUFFIX
+from dlv.pas.packs import Pack
+from dlv.weights.writer import PackRecord
+
+LEAST = 8 << 20  # bytes of packs that belong together; smaller ones are merged with others
+MOST_FOOTER = 64 << 20
+STREAMS = 8
+
+
+def whole_packs(locators: Iterable[Locator], needed: Iterable[Piece]) -> dict[str, int]:
+    """Return the packs to keep as they are, and where the chunks of each end.
+
+    Packs that share a tensor are kept together or not at all.
+    """
+    chunks: dict[str, dict[int, int]] = {}
+    owners: dict[str, set[str]] = {}
+    planes: dict[tuple[str, int | None, str], str] = {}
+    foreign: set[str] = set()
+    for locator in locators:
+        for row in locator.rows():
+            chunk = row.chunk
+            chunks.setdefault(row.pack, {})[chunk.offset] = chunk.length
+            names = {name for _, name in row.owners()}
+            owners.setdefault(row.pack, set()).update(names)
+            places = {planes.setdefault((chunk.kind, chunk.plane, n), row.pack) for n in names}
+            if chunk.kind == "file" or places != {row.pack}:  # a plane is divided
+                foreign.add(row.pack)
+    wanted: dict[str, set[int]] = {}
+    for piece in needed:
+        wanted.setdefault(piece.pack, set()).add(piece.offset)
+    kept: dict[str, int] = {}
+    for group in _connected(owners):
+        whole = all(wanted.get(pack, set()) >= chunks[pack].keys() for pack in group)
+        size = sum(sum(chunks[pack].values()) for pack in group)
+        if whole and size >= LEAST and foreign.isdisjoint(group):
+            kept |= {
+                pack: max(offset + length for offset, length in chunks[pack].items())
+                for pack in group
+            }
+    return kept
+
+
+def _connected(owners: dict[str, set[str]]) -> list[list[str]]:
+    """Group packs that have a tensor or object in common, directly or through others."""
+    top: dict[str, str] = {pack: pack for pack in owners}
+
+    def find(pack: str) -> str:
+        while top[pack] != pack:
+            top[pack] = top[top[pack]]
+            pack = top[pack]
+        return pack
+
+    first: dict[str, str] = {}
+    for pack, names in owners.items():
+        for name in names:
+            top[find(pack)] = find(first.setdefault(name, pack))
+    groups: dict[str, list[str]] = {}
+    for pack in owners:
+        groups.setdefault(find(pack), []).append(pack)
+    return list(groups.values())
+
+
+class Adopter:
+    """Fetches packs whole into the folder of packs."""
+
+    def __init__(self, store: Store, packs: Path, tmp: Path) -> None:
+        self._store, self._packs, self._tmp = store, packs, tmp
+
+    def path(self, pack: str) -> Path:
+        return durable.path_of(self._packs, pack, SUFFIX)
+
+    def missing(self, packs: Collection[str]) -> list[str]:
+        """Return those that are not here; one that is damaged is fetched again."""
+        return [pack for pack in packs if not self._is_here(pack)]
+
+    def _is_here(self, pack: str) -> bool:
+        try:
+            return hash_bytes(self.path(pack).read_bytes()) == pack
+        except OSError:
+            return False
+
+    def fetch(self, packs: dict[str, int], progress: Callable[[int], None]) -> None:
+        """Fetch packs of which it is known where their chunks end, several at a time."""
+
+        def one(item: tuple[str, int]) -> None:
+            self._fetch(*item)
+            progress(item[1])
+
+        with ThreadPoolExecutor(STREAMS) as pool:
+            jobs = [pool.submit(one, item) for item in packs.items()]
+            try:
+                for job in jobs:
+                    job.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _fetch(self, pack: str, end: int) -> None:
+        key = object_key("packs", pack)
+        try:
+            data = self._store.get(key, most=end + MOST_FOOTER)
+        except MissingObject as error:
+            raise self._store.incomplete(error) from None
+        if hash_bytes(data) != pack:
+            raise UnsafeInput(
+                f"pack {pack[:12]} at {self._store.url} is corrupt",
+                why="content does not match its hash",
+            )
+        with durable.TemporaryFile(self._tmp, suffix=SUFFIX) as file:
+            file.write(data)
+            durable.publish(file, self._packs, pack, SUFFIX)
+
+    def records(self, packs: Iterable[str]) -> list[PackRecord]:
+        """Return what the index must know of packs that are here."""
+        records = []
+        for name in packs:
+            path = self.path(name)
+            try:
+                with Pack(path) as pack:
+                    records.append(PackRecord(name, path, pack.size, pack.footer))
+            except DlvError as error:
+                raise UnsafeInput(f"pack {name[:12]} is not valid", why=error.message) from None
+        return records
+
+
+def is_inside(pieces: Sequence[Piece], packs: Collection[str]) -> bool:
+    """Return whether all parts of a tensor or object are in these packs."""
+    return bool(pieces) and all(piece.pack in packs for piece in pieces)
