@@ -31,6 +31,8 @@ SAMPLES: dict[str, tuple[str, str, str, str]] = {
     # four values of each key that differ from the default and, in a row, from each other
     "user.name": ("a", "b", "c", "d"),
     "user.email": ("a@x", "b@x", "c@x", "d@x"),
+    "user.signingkey": ("a", "b", "c", "d"),
+    "core.allowedsigners": ("a", "b", "c", "d"),
     "core.pager": ("less", "more", "most", "cat"),
     "core.color": ("always", "never", "always", "never"),
     "core.jobs": ("1", "2", "3", "4"),

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import dlv.disk.children as children
 from dlv.errors import DlvError, NotFound, UnsafeInput, UsageError
 from dlv.hub.history import published
 from dlv.hub.records import Ref
@@ -107,9 +108,11 @@ def _allowed(signers: Path) -> str:
 
 def _run(words: Sequence[str], data: bytes) -> subprocess.CompletedProcess[bytes]:
     try:
-        return subprocess.run(
-            [_PROGRAM, *words], input=data, capture_output=True, timeout=_SECONDS, check=False
-        )
+        with tempfile.TemporaryFile() as given:
+            given.write(data)
+            given.seek(0)
+            how = {"stdin": given, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            return children.run([_PROGRAM, *words], timeout=_SECONDS, **how)
     except FileNotFoundError:
         raise DlvError(
             f"{_PROGRAM} is required for signatures", hint="install OpenSSH (openssh-client)"

@@ -28,9 +28,10 @@ ELSEWHERE = {
     "trials": "--stop is one row of the ledger",
     "completion": "outside of any repository",
     "remote": "a key of the configuration",
+    "search": "cards in a cache, which are read again from the remote",
     "clone": "a new repository, with what pull does",
 }
-READING = {"desc", "diff", "doctor", "help", "log", "metrics", "show", "stats", "status"}
+READING = {"desc", "diff", "doctor", "help", "log", "metrics", "show", "stats", "status", "verify"}
 SLICES = 4  # so that the processes of a test run share the points
 # What differs from one archive to the next: the repository, and limits made small.
 ARCHIVES = {

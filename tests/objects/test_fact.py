@@ -94,6 +94,8 @@ def test_every_key_is_checked(name: str, key: str) -> None:
         ("archive", {"packs": None}),
         ("remote-head", {"seq": -1, "hash": "1" * 64}),
         ("remote-head", {"seq": 1, "hash": "x"}),
+        ("promise", {"remote": "origin", "uuid": "1" * 64, "locator": "x"}),
+        ("promise", {"remote": 1, "uuid": "1" * 64, "locator": "1" * 64}),
     ],
 )
 def test_data_of_the_kinds(name: str, data: dict[str, Any]) -> None:
@@ -101,7 +103,7 @@ def test_data_of_the_kinds(name: str, data: dict[str, Any]) -> None:
         decode_fact(dumps({**VALUES[name], "data": data}), "fact 12")
 
 
-@pytest.mark.parametrize("name", ["number", "removal", "undo", "evaluation", "card"])
+@pytest.mark.parametrize("name", ["number", "removal", "undo", "evaluation", "promise", "card"])
 def test_subjects_that_are_ids(name: str) -> None:
     for subject in (None, "lenet", "1" * 63):
         with pytest.raises(Damaged, match="fact 12 is malformed"):

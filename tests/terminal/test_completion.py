@@ -93,7 +93,8 @@ def insert(database: sqlite3.Connection, table: str, **values: object) -> None:
         (
             "key",
             "core.",
-            ["core.pager", "core.color", "core.hints", "core.jobs", "core.singlehost", "core.wait"],
+            [f"core.{name}" for name in ("allowedsigners", "pager", "color", "hints", "jobs")]
+            + ["core.singlehost", "core.wait"],
         ),
         ("nonsense", "", []),
     ],
