@@ -37,7 +37,7 @@ from dlv.weights.store import node_figures
 FORMAT = "dlv/index/1"
 HINT = "index/hint"
 FAN = 16
-MOST_SEGMENT, MOST_DECODED = 256 << 20, 2 << 30
+MOST_SEGMENT, MOST_DECODED = 128 << 20, 512 << 20
 MOST_TEXT = 16 << 10  # characters of a card's text
 _SUMMARY = {"run", "tag", "hash", "n", "last_step", "last", "min", "min_step", "max", "max_step"}
 _SUMMARY |= {"nonfinite"}

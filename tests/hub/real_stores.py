@@ -13,7 +13,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 CEPH = ("radosgw", "ceph-mon", "ceph-osd", "monmaptool", "ceph", "radosgw-admin")
-S3RVER = os.environ.get("DLV_S3RVER") or shutil.which("s3rver")
+_INSTALLED = (
+    Path(__file__).parents[2] / ".venv/s3rver/node_modules/.bin/s3rver"
+)  # by make test-slow
+S3RVER = os.environ.get("DLV_S3RVER") or shutil.which("s3rver") or shutil.which(_INSTALLED)
 SECONDS = 120
 
 

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import resource
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+import dlv.hub.searching as searching
 import dlv.objects.manifest as manifest_format
 from dlv.canonical import dumps, hash_bytes
 from dlv.errors import DlvError
+from dlv.hub.index import catalogue_of
 from dlv.hub.locator import Locator, decode_locator
+from dlv.hub.promised import find_promised
 from dlv.hub.records import decode_ref, object_key
 from dlv.metadata import versions
 from dlv.objects.fact import Fact
 from dlv.pas.coders.zstd import ZstdCodec
 from dlv.repository.handle import Repository
+from dlv.weights.store import MatrixStore
 from tests.hub.stores import MemoryStore
-from tests.hub.test_push_pull import other, publish, pull
+from tests.hub.test_push_pull import other, publish, pull, remote_of
 
 __all__ = ["other"]
 
@@ -155,3 +161,69 @@ def test_a_hint_that_is_wrong_only_costs_requests(lived: Repository, other: Repo
         store.objects["refs/lenet/hint"] = hint
         pull(other, store, "lenet", dry_run=True)
     assert pull(other, store, "lenet").versions
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_promised_weights_are_never_wrong(lived: Repository, other: Repository, lie: str) -> None:
+    """Weights that are fetched when they are read are those that the version names, or none."""
+    store = MemoryStore()
+    publish(lived, store, "lenet@1")
+    LIES[lie](store)
+    remote = remote_of(other, store)
+    other.find_promised = lambda found: find_promised(found, {}, remote)
+    wrong = 0
+    try:
+        pull(other, store, "lenet", metadata_only=True)
+    except DlvError:
+        assert versions.all_versions(other.database) == []
+        return
+    (version,) = versions.all_versions(other.database)
+    with closing(MatrixStore.of(other)) as weights, closing(MatrixStore.of(lived)) as right:
+        for snapshot in other.manifest(version.id).snapshots:
+            for digest in filter(None, snapshot.hashes):
+                try:
+                    assert weights.matrix(digest) == right.matrix(digest)
+                except DlvError:
+                    wrong += 1
+    assert wrong or lie in ("files of another tree", "a hint into the blue")
+
+
+INDEX = "index/00000000000000000001.zst"
+INDEX_LIES: dict[str, dict[str, bytes]] = {
+    "a hint into the blue": {"index/hint": b'{"seq": 1099511627000}'},
+    "a hint that is none": {"index/hint": b"[" * 100_000},
+    "a segment of nothing": {INDEX: b""},
+    "a segment that is cut": {INDEX: ZstdCodec("text").encode(b"{}" * 1000)[:20]},
+    "a segment that unpacks to too much": {INDEX: ZstdCodec("text").encode(bytes(8 << 20))},
+    "a segment of nested lists": {INDEX: ZstdCodec("text").encode(b"[" * 1_000_000)},
+    "cards that are none": {
+        INDEX: ZstdCodec("text").encode(
+            dumps(
+                {
+                    "format": "dlv/index/1",
+                    "writer": "x",
+                    "cards": [1, None, {"id": "x"}],
+                    "networks": {"a" * 64: {"nodes": "many"}},
+                    "retired": ["x", 5],
+                }
+            )
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("lie", INDEX_LIES)
+def test_an_index_that_lies(
+    lived: Repository, other: Repository, lie: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlv.hub.index.MOST_DECODED", 1 << 20)
+    store = MemoryStore()
+    publish(lived, store, "lenet@1")
+    store.objects.update(INDEX_LIES[lie])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with contextlib.suppress(DlvError):
+        catalogue = catalogue_of(remote_of(other, store), True, lambda _: None, lambda _: None)
+        searching.search(catalogue.database, "lenet")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000, "kilobytes"
+    # A publisher is not stopped by it.
+    assert publish(lived, store, "wide@1").sent

@@ -151,11 +151,14 @@ def _why(error: Exception) -> str:
 
 
 def _s3_config(environ: Mapping[str, str], endpoint: str) -> dict[str, Any]:
-    """Return what obstore does not read itself: the endpoint, and the files of `aws configure`."""
+    """Return endpoint, region and keys, from the environment or the files of `aws configure`."""
     config = {"endpoint": endpoint} if endpoint else {}
     config["region"] = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or ""
     if "AWS_ACCESS_KEY_ID" not in environ:
         config |= _keys_of_profile(environ)
+    for name in ("access_key_id", "secret_access_key", "session_token"):
+        if value := environ.get(f"AWS_{name.upper()}"):
+            config[name] = value
     if not config["region"]:
         del config["region"]
     return config
