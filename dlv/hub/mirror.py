@@ -55,6 +55,7 @@ def _refreshed(
     remote: Remote, names: Sequence[str], environ: Mapping[str, str], local: Repository | None
 ) -> Repository:
     mirror, _ = Repository.init(_folder(remote))
+    mirror.frozen = True
     mirror.find_promised = lambda found: find_promised(found, environ, remote, local)
     for name in names:
         available = published(remote.history.known(name) or remote.chain(mirror, name))

@@ -25,6 +25,7 @@ from dlv.errors import (
     NotARepository,
     StorageError,
     UnsafeInput,
+    UsageError,
 )
 from dlv.metadata import facts
 from dlv.metadata.database import Database, is_outdated
@@ -216,6 +217,7 @@ class Repository:
         # Whether the user vouches that no other host writes; asked only on a network disk.
         self.single_host: Callable[[], bool] = lambda: False
         self.patience = locks.Patience()  # with others that are at work on it
+        self.frozen = False  # a mirror of a remote, in which only a pull changes anything
         # Finds what versions need and only a remote has; set from above, like those before.
         self.find_promised: Callable[[Repository], Promised | None] = lambda _: None
         self._decoded: dict[str, Manifest] = {}
@@ -413,6 +415,10 @@ class Repository:
         """A transaction that ends with an entry in the operation log; give it a `summary`.
         A rehearsal leaves no files; the caller must end it inside a transaction that fails."""
         db = self.database
+        if self.frozen and verb not in ("pull", "fetch"):
+            raise UsageError(
+                "versions of a remote cannot be changed from here", hint="dlv pull, then repeat it"
+            )
         with contextlib.suppress(_CancelledError), self.writing(), db.atomic():
             change = Change(self, author)
             before = self._state()

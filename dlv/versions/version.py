@@ -258,7 +258,7 @@ class Version:
 
         `data`: a path, `python:module:function`, x, (x, y) or a dict of arrays; None: what was
         added with the version. `progressive`: True, or "calibrated". `settings`: of the data,
-        {"scale": "1/255"}. Kept with the version unless `save` is False.
+        {"scale": "1/255"}. Kept with the version unless `save` is False or it is on a remote.
         """
         import dlv.evaluation.evaluate as evaluate
 
@@ -277,7 +277,7 @@ class Version:
             **options,
         )
         found = evaluate.evaluate(self.repository, request)
-        if save:
+        if save and not self.repository.frozen:
             found.save(self.repository, author(self.repository))
         (result,) = found.results
         return result

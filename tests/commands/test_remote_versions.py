@@ -60,6 +60,9 @@ def test_commands_read_a_remote(dlv: Dlv, team: Path) -> None:
     query = 'select m where m["accuracy"] > 0.94'
     assert len(dlv("query", "--remote", "origin", query, json=True).document["rows"]) == 3
     assert dlv("list").stderr == "no versions yet\n"
+    derived = 'construct d from m where m.name = "lenet" mutate m["conv1"].out = 16 into "x"'
+    found = dlv("query", "--remote", "origin", derived)
+    assert (found.code, "cannot be changed from here" in found.stderr) == (2, True)
 
 
 def test_evaluation_fetches_what_decides(dlv: Dlv, team: Path) -> None:
