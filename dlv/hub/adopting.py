@@ -6,6 +6,7 @@ is elsewhere, it is fetched whole, verified by its name, and kept. A retry finds
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +25,7 @@ from dlv.weights.writer import PackRecord
 LEAST = 8 << 20  # bytes of packs that belong together; smaller ones are merged with others
 MOST_FOOTER = 64 << 20
 STREAMS = 8
+SLICE = 2 << 20  # bytes of a request; a cut loses those on their way
 
 
 def whole_packs(locators: Iterable[Locator], needed: Iterable[Piece]) -> dict[str, int]:
@@ -82,8 +84,8 @@ def _connected(owners: dict[str, set[str]]) -> list[list[str]]:
 class Adopter:
     """Fetches packs whole into the folder of packs."""
 
-    def __init__(self, store: Store, packs: Path, tmp: Path) -> None:
-        self._store, self._packs, self._tmp = store, packs, tmp
+    def __init__(self, store: Store, packs: Path, tmp: Path, cache: Path) -> None:
+        self._store, self._packs, self._tmp, self._cache = store, packs, tmp, cache / "parts"
 
     def path(self, pack: str) -> Path:
         return durable.path_of(self._packs, pack, SUFFIX)
@@ -102,8 +104,7 @@ class Adopter:
         """Fetch packs of which it is known where their chunks end, several at a time."""
 
         def one(item: tuple[str, int]) -> None:
-            self._fetch(*item)
-            progress(item[1])
+            self._fetch(*item, progress)
 
         with ThreadPoolExecutor(STREAMS) as pool:
             jobs = [pool.submit(one, item) for item in packs.items()]
@@ -114,12 +115,13 @@ class Adopter:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def _fetch(self, pack: str, end: int) -> None:
-        key = object_key("packs", pack)
-        try:
-            data = self._store.get(key, most=end + MOST_FOOTER)
-        except MissingObject as error:
-            raise self._store.incomplete(error) from None
+    def _fetch(self, pack: str, end: int, progress: Callable[[int], None]) -> None:
+        part = self._cache / f"{pack}.part"
+        data = self._arrive(pack, end, part, progress)
+        if hash_bytes(data) != pack and part.exists():  # what was kept of it can be damaged
+            part.unlink()
+            data = self._arrive(pack, end, part, progress)
+        part.unlink(missing_ok=True)
         if hash_bytes(data) != pack:
             raise UnsafeInput(
                 f"pack {pack[:12]} at {self._store.url} is corrupt",
@@ -128,6 +130,32 @@ class Adopter:
         with durable.TemporaryFile(self._tmp, suffix=SUFFIX) as file:
             file.write(data)
             durable.publish(file, self._packs, pack, SUFFIX)
+
+    def _arrive(
+        self, pack: str, end: int, part: Path, progress: Callable[[int], None]
+    ) -> bytearray:
+        """Return a pack, whose beginning may have been kept; keep it again if the line is cut."""
+        key = object_key("packs", pack)
+        size = self._store.size(key)
+        if size is None:
+            raise self._store.incomplete(MissingObject(key))
+        if not end <= size <= end + MOST_FOOTER:
+            raise UnsafeInput(f"pack {pack[:12]} at {self._store.url} has {size} bytes")
+        data = bytearray(part.read_bytes() if part.exists() else b"")[:size]
+        progress(len(data))
+        try:
+            while len(data) < size:
+                length = min(SLICE, size - len(data))
+                data += self._store.get_range(key, len(data), length)
+                progress(length)
+        except MissingObject as error:
+            raise self._store.incomplete(error) from None
+        except BaseException:
+            with contextlib.suppress(OSError):
+                durable.make_directory(part.parent)
+                part.write_bytes(data)
+            raise
+        return data
 
     def records(self, packs: Iterable[str]) -> list[PackRecord]:
         """Return what the index must know of packs that are here."""

@@ -110,7 +110,7 @@ def _fetch(
     for arrival in arrivals:
         promised.promise(fetcher, arrival.locator)
     pieces = [piece for arrival in arrivals for piece in arrival.pieces(promised.locators)]
-    adopter = Adopter(remote.store, repository.packs, repository.tmp)
+    adopter = Adopter(remote.store, repository.packs, repository.tmp, remote.history.cache)
     locators = [arrival.locator for arrival in arrivals]
     whole = {} if request.partial else adopting.whole_packs(locators, pieces)
     missing = fetcher.missing(piece for piece in pieces if piece.pack not in whole)
