@@ -374,6 +374,7 @@ class RemoteRepo(Repo):
 
         wanted = None if reference is None else mirror.models_of(self.remote, [reference])
         mirror.mirror_of(self.remote, wanted, os.environ).close()
+        self.repository.look_for_promised()
 
     def add(self, *_: Any, **__: Any) -> list[str]:
         """Refuse: a remote is changed by `dlv publish`."""

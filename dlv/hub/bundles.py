@@ -10,7 +10,7 @@ from pathlib import Path
 import dlv.hub.pull as pulling
 import dlv.hub.push as pushing
 from dlv.canonical import timestamp
-from dlv.errors import Conflict, NotFound, RemoteError
+from dlv.errors import Conflict, NotFound, RemoteError, UsageError
 from dlv.hub.history import History
 from dlv.hub.pull import Pulled
 from dlv.hub.push import Published
@@ -42,6 +42,8 @@ def write(
         store.put(REMOTE_FILE, file.encode())
         request = pushing.Request(references, author, progress=progress, total=total)
         done = pushing.publish(repository, _remote(repository, store, file), request)
+        if not done.sent:
+            raise UsageError("no versions to write", why="they were removed or undone")
         store.finish()
         return done
     finally:

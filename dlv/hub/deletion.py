@@ -19,6 +19,7 @@ import contextlib
 import datetime
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from dlv.errors import Conflict, RemoteError
 from dlv.hub.stores.interface import MissingObject, Store
 
 LEASES, LISTS = "leases/", "gc/"
+_KEY = re.compile(r"gc/([0-9]{20})\.(json|closing|done)\Z")
 KINDS = ("packs/", "manifests/", "locators/", "facts/")
 FORMAT = "dlv/gc/1"
 MOST_LIST = 1 << 30
@@ -91,11 +93,15 @@ def leased(store: Store) -> Iterator[Lease]:
         lease.close()
 
 
+def _numbers(keys: Collection[str], ending: str) -> set[int]:
+    """Return the numbers of the lists that have an object with this ending."""
+    matches = (_KEY.match(key) for key in keys)
+    return {int(match[1]) for match in matches if match and match[2] == ending}
+
+
 def _closing(keys: Collection[str]) -> list[int]:
     """Return the numbers of the lists whose objects are being deleted."""
-    ended = {key.removesuffix(".done") for key in keys if key.endswith(".done")}
-    bases = (key.removesuffix(".closing") for key in keys if key.endswith(".closing"))
-    return sorted(int(base.removeprefix(LISTS)) for base in bases if base not in ended)
+    return sorted(_numbers(keys, "closing") - _numbers(keys, "done"))
 
 
 @dataclass
@@ -134,10 +140,10 @@ def collect(
                 f"another process is deleting at {store.url}",
                 hint="if it has died: dlv remote gc NAME --abandon",
             )
-        store.put(f"{LISTS}{seq:020}.done", b"{}")
-    names = [key.removeprefix(LISTS) for key in keys if key.endswith(".json")]
-    last = max((int(name.removesuffix(".json")) for name in names), default=0)
-    closed = f"{LISTS}{last:020}.done" in keys
+        if not dry_run:
+            store.put(f"{LISTS}{seq:020}.done", b"{}")
+    last = max(_numbers(keys, "json"), default=0)
+    closed = last in _numbers(keys, "done")
     since = _read(store, last, now) if last else {}
     outcome = Collected()
     due = {key for key, moment in since.items() if now - moment >= grace.total_seconds()}

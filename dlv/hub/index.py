@@ -134,6 +134,7 @@ def decode_segment(data: bytes, noun: str) -> Segment:
 def _is_card(card: Any) -> bool:
     """Return whether all fields have the types that the database expects."""
     try:
+        dumps(card)  # all of its text is valid Unicode
         return (
             is_hash(card["id"])
             and NAME.match(card["name"]) is not None
@@ -147,10 +148,7 @@ def _is_card(card: Any) -> bool:
             and 0 <= card["bytes"] < 1 << 60
             and 0 <= card["parameters"] < 1 << 60
             and bool(datetime.datetime.fromisoformat(card["created"]).tzinfo)
-            and all(
-                isinstance(value, int | float | str | None)
-                for value in card["hyperparameters"].values()
-            )
+            and all(map(_is_value, card["hyperparameters"].values()))
             and all(is_hash(key) and kind in PARENT_KINDS for key, kind in card["parents"])
             and all(_is_summary(summary) for summary in card["metrics"])
         )
@@ -171,11 +169,15 @@ def _is_summary(summary: Any) -> bool:
         and isinstance(summary["run"], str)
         and isinstance(summary["tag"], str)
         and is_hash(summary["hash"])
-        and all(
-            isinstance(summary[key], int | float | str | None)
-            for key in _SUMMARY - {"run", "tag", "hash"}
-        )
+        and all(_is_value(summary[key]) for key in _SUMMARY - {"run", "tag", "hash"})
     )
+
+
+def _is_value(value: Any) -> bool:
+    """Return whether SQLite can store a value."""
+    if isinstance(value, int):
+        return -(2**63) <= value < 2**63
+    return isinstance(value, float | str | None)
 
 
 class Index:

@@ -16,7 +16,7 @@ from dlv.errors import Damaged, NewerFormat, NotFound, UsageError, nearest
 from dlv.hub.history import published
 from dlv.hub.promised import find_promised
 from dlv.hub.remotes import Remote, open_remote
-from dlv.metadata import facts, versions
+from dlv.metadata import versions
 from dlv.objects.manifest import NAME
 from dlv.repository.handle import Repository
 
@@ -37,14 +37,15 @@ def mirror_of(
     """
     if names is None:
         names = remote.history.names()
-    if local is not None:
-        for name in names:
-            remote.chain(local, name)
     try:
         return _refreshed(remote, names, environ, local)
-    except (Damaged, NewerFormat):  # it can be made again
+    except (Damaged, NewerFormat, _OutdatedError):
         shutil.rmtree(_folder(remote))
         return _refreshed(remote, names, environ, local)
+
+
+class _OutdatedError(Exception):
+    """The mirror has versions that the remote has retired or renumbered."""
 
 
 def _folder(remote: Remote) -> Path:
@@ -58,17 +59,15 @@ def _refreshed(
     mirror.frozen = True
     mirror.find_promised = lambda found: find_promised(found, environ, remote, local)
     for name in names:
-        available = published(remote.history.known(name) or remote.chain(mirror, name))
-        here = {v.id for v in versions.all_versions(mirror.database) if v.name == name}
-        if available.keys() - here:
+        chain = remote.chain(mirror if local is None else local, name)
+        numbers = {ref.manifest: ref.number for ref in published(chain).values()}
+        mirrored = {v.id: v.number for v in versions.of_name(mirror.database, name)}
+        if not mirrored.items() <= numbers.items():
+            mirror.close()
+            raise _OutdatedError
+        if len(mirrored) < len(numbers):
             request = pulling.Request([name], AUTHOR, metadata_only=True, numbered=True)
             pulling.pull(mirror, remote, request)
-        retired = [digest for digest in here if digest not in available]
-        if retired:
-            with mirror.change("pull", AUTHOR) as change:
-                for digest in retired:
-                    if not facts.standing(change.db, "removal", digest):
-                        change.record("removal", digest, {"steps": None})
     return mirror
 
 

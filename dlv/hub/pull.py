@@ -110,6 +110,8 @@ def _fetch(
     for arrival in arrivals:
         promised.promise(fetcher, arrival.locator)
     pieces = [piece for arrival in arrivals for piece in arrival.pieces(promised.locators)]
+    if request.planes is not None:
+        pieces += _first_planes(remote, chosen, promised, fetcher, request.planes)
     adopter = Adopter(remote.store, repository.packs, repository.tmp, remote.history.cache)
     locators = [arrival.locator for arrival in arrivals]
     whole = {} if request.partial else adopting.whole_packs(locators, pieces)
@@ -132,11 +134,6 @@ def _fetch(
     if not request.partial:
         outcome.completed = [known[ref.manifest] for ref in completed]
         fetcher.forget(dict.fromkeys(piece.pack for piece in pieces))
-    if request.planes is not None:
-        first = _first_planes(remote, chosen, promised, fetcher, request.planes)
-        missing = fetcher.missing(first)
-        outcome.bytes += sum(chunk.length for chunks in missing.values() for chunk in chunks)
-        fetcher.fetch(missing)
 
 
 def _first_planes(

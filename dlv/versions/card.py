@@ -49,8 +49,12 @@ class OwnText:
 
     @property
     def tags(self) -> list[str]:
-        found = self.front.get("tags") or []
-        return list(map(str, found if isinstance(found, list) else [found]))
+        return self.listed("tags")
+
+    def listed(self, key: str) -> list[str]:
+        """Return a field of the front matter as a list; a single value counts as one entry."""
+        value = self.front.get(key) or []
+        return list(map(str, value if isinstance(value, list) else [value]))
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ def markdown(card: Card, label: str, base: str | None) -> str:
     front.setdefault("library_name", "dlv")
     shown = {summary.name: summary.last for summary in card.metrics if summary.last is not None}
     if shown and "model-index" not in front:
-        dataset = (front.get("datasets") or ["unknown"])[0]
+        dataset = next(iter(card.own.listed("datasets")), "unknown")
         result = {
             "task": {"type": card.own.task or "other"},
             "dataset": {"type": dataset, "name": dataset},

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dlv
+import dlv as dlv_module
 import dlv.versions.card as cards
 from dlv.errors import NotFound, RemoteError, UsageError
 from dlv.metadata import facts
@@ -167,7 +167,7 @@ def test_a_commit_on_promised_weights(dlv: Dlv, team: Path) -> None:
 
 
 def _weights(reference: str) -> dict[str, Any]:
-    with dlv.open(".") as repo:
+    with dlv_module.open(".") as repo:
         return dict(repo[reference].state_dict())
 
 
@@ -189,7 +189,7 @@ def test_some_weights(dlv: Dlv, team: Path, options: list[str], local: int) -> N
 def test_a_remote_from_python(team: Path, served: bool) -> None:
     with web_server(team.parent) as address:
         url = f"{address}/team" if served else f"file://{team}"
-        with dlv.open(url) as remote, dlv.open("../made") as made:
+        with dlv_module.open(url) as remote, dlv_module.open("../made") as made:
             assert remote.names == ["lenet", "lenet-wide"]
             version = remote["lenet@3"]
             before = remote.remote.store.traffic.received  # type: ignore[attr-defined]
@@ -203,9 +203,34 @@ def test_a_remote_from_python(team: Path, served: bool) -> None:
                 remote["nothing"]
             with pytest.raises(UsageError):
                 remote.commit("no")
-        with dlv.open(url) as remote:
+        with dlv_module.open(url) as remote:
             assert remote["lenet@3"].tensor("conv1.weight").shape == (8, 1, 3, 3)
             assert remote.remote.store.traffic.received < 10_000  # type: ignore[attr-defined]
+
+
+def test_a_remote_that_grows_while_it_is_open(dlv: Dlv, team: Path) -> None:
+    """New versions are seen by a process that is running, and by a later one with its cache."""
+    url = f"file://{team}"
+    with dlv_module.open(url) as remote:
+        assert remote["lenet@3"].tensor("conv1.weight").shape == (8, 1, 3, 3)
+        assert remote["lenet-wide@1"].tensor("conv1.weight").shape == (16, 1, 3, 3)
+        dlv("-C", "../made", "commit", "--allow-empty", "-m", "more")
+        assert dlv("-C", "../made", "publish").code == 0
+        assert remote["lenet"].label == "lenet@4"
+    dlv("-C", "../made", "commit", "--allow-empty", "-m", "yet more")
+    assert dlv("-C", "../made", "publish").code == 0
+    with dlv_module.open(url) as remote:
+        assert remote["lenet"].label == "lenet@5"
+
+
+def test_a_version_that_is_published_again(dlv: Dlv, team: Path) -> None:
+    """Retired, and published once more under another number."""
+    assert dlv("desc", "origin:lenet@3").code == 0
+    dlv("remote", "retire", "origin:lenet@3")
+    assert dlv("desc", "origin:lenet@3").code == 4
+    assert dlv("-C", "../made", "publish", "lenet@3").code == 0
+    assert dlv("desc", "origin:lenet@4", "--stats").code == 0
+    assert "lenet@4" in dlv("list", "origin:").stdout
 
 
 def test_a_damaged_mirror_is_made_again(dlv: Dlv, team: Path) -> None:
@@ -219,7 +244,7 @@ def test_a_damaged_mirror_is_made_again(dlv: Dlv, team: Path) -> None:
 
 def test_no_remote_there(tmp_path: Path) -> None:
     with pytest.raises(RemoteError, match="no remote found"):
-        dlv.open(f"file://{tmp_path}/nothing")
+        dlv_module.open(f"file://{tmp_path}/nothing")
 
 
 def test_search_and_cards(dlv: Dlv, team: Path) -> None:

@@ -200,3 +200,17 @@ def test_the_model_notices_what_is_wrong(fault: str, monkeypatch: pytest.MonkeyP
         monkeypatch.setitem(globals(), "collect", early)
     with pytest.raises(AssertionError, match="is needed and was deleted"):
         _many(range(20_000, 24_000))
+
+
+def test_strange_keys_are_left_alone() -> None:
+    store = MemoryStore()
+    for key in ("gc/x.json", "gc/1.closing", "gc/-5.done", "gc/00000000000000000001.json.json"):
+        store.objects[key] = b"x"
+    assert not Lease(store).is_blocked()
+    assert collect(store, set, datetime.timedelta()).listed == []
+
+
+def test_a_dry_run_gives_nothing_up() -> None:
+    store = MemoryStore({f"gc/{1:020}.closing": b"x"})
+    collect(store, set, datetime.timedelta(), abandon=True, dry_run=True)
+    assert Lease(store).is_blocked()

@@ -101,7 +101,7 @@ def test_two_writers_lose_nothing() -> None:
         st.sampled_from(sorted(record(1, random.Random(1)))),
         st.one_of(
             st.none(),
-            st.integers(-(2**60), 2**60),
+            st.integers(-(2**66), 2**66),
             st.text(max_size=5),
             st.lists(st.integers(-9, 9), max_size=2),
             st.dictionaries(st.text(max_size=2), st.none(), max_size=2),
