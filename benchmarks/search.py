@@ -82,7 +82,7 @@ def main() -> None:
         opened = remotes.open_remote(repository, "origin", str(folder / "team"), {})
         catalogue = index.catalogue_of(opened, False, lambda _: None, lambda _: None)
         rng = random.Random(2)
-        found = []
+        searches = []
         for i in range(400):
             one, other = rng.choices(WORDS, WEIGHTS, k=2)
             text = [
@@ -95,9 +95,9 @@ def main() -> None:
             sort = None if i % 3 else "accuracy"
             begin = time.perf_counter()
             result = searching.search(catalogue.database, text, sort=sort)
-            found.append((time.perf_counter() - begin, text, result.count))
-        found.sort()
-        took = [each[0] * 1000 for each in found]
+            searches.append((time.perf_counter() - begin, text, result.count))
+        searches.sort()
+        took = [seconds * 1000 for seconds, *_ in searches]
         report = {
             "cards": count,
             "command, first time [s]": times["first"],
@@ -105,7 +105,7 @@ def main() -> None:
             "search p50 [ms]": statistics.median(took),
             "search p99 [ms]": took[int(len(took) * 0.99) - 1],
             "search max [ms]": took[-1],
-            "slowest": found[-1][1:],
+            "slowest": searches[-1][1:],
         }
         for key, value in report.items():
             print(f"{key:28}{value if not isinstance(value, float) else round(value, 3)}")

@@ -59,7 +59,7 @@ def open(  # noqa: A001
             return wait
         return float(Config.load(found.config_file, os.environ).given(WAIT, None) or SECONDS)
 
-    found.find_promised = _promised
+    found.find_promised = _find_promised
     found.patience = Patience(seconds, logging.getLogger("dlv").warning)
     if found.outdated:
         import dlv.recovery.rebuild as rebuild
@@ -68,9 +68,7 @@ def open(  # noqa: A001
     return Repo(found)
 
 
-def _promised(repository: Repository) -> Promised | None:
-    if not facts.subjects(repository.database, "promise"):
-        return None
+def _find_promised(repository: Repository) -> Promised | None:
     import dlv.hub.promised as promised
 
     return promised.find_promised(repository, os.environ)

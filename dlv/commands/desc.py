@@ -136,14 +136,14 @@ def run(
 
 
 def _card(call: Invocation, ref: str) -> None:
-    import dlv.repository.revisions as revisions
     import dlv.versions.card as cards
+    import dlv.versions.describe as describe
 
     repository, ref = call.look_at(ref)
-    version = revisions.version(repository.database, ref)
-    made = cards.card_of(repository, version)
-    text = cards.markdown(made, version.label, cards.parent_label(repository, version))
-    call.output.raw(text.encode())
+    described = describe.describe(repository, ref)
+    base = next((parent.label or parent.id[:12] for parent in described.parents), None)
+    card = cards.card_of(repository, described.version)
+    call.output.raw(cards.markdown(card, described.version.label, base).encode())
 
 
 def _activations(call: Invocation, ref: str, planes: int | None, **given: Any) -> None:

@@ -141,9 +141,9 @@ def run(call: Invocation, no_save: bool, **given: Any) -> None:
     if remote is not None:
         import dlv.hub.signing as signing
 
-        ids = {each.id for each in found.results}
+        ids = {result.id for result in found.results}
         signed = signing.is_signed(remote, ids, call.signers)
-        if not signed and any(each.mode == "progressive" for each in found.results):
+        if not signed and any(result.mode == "progressive" for result in found.results):
             call.output.warn(f"guaranteed if {remote.name} is honest: no known key signed it")
         document["remote"], line = view.fetched(remote, signed=signed)
         blocks += [line]

@@ -64,7 +64,7 @@ def run(
                 references=refs,
                 author=call.author,
                 name=name,
-                sign=call.signing_key(sign),
+                sign=sign or call.signing_key,
                 dry_run=dry_run,
                 progress=bar.advance,
                 total=bar.expect,

@@ -128,8 +128,7 @@ def _maintain(
         name, url = names.address(call.config, name)
     opened = remotes.open_remote(call.repository, name, url, call.environ)
     if reference is not None:
-        key = call.signing_key(None)
-        maintenance.retire(call.repository, opened, reference, call.author, key)
+        maintenance.retire(call.repository, opened, reference, call.author, call.signing_key)
         _emit(call, {name: url})
         call.output.message(f"{name} no longer offers {reference}")
         return

@@ -68,7 +68,7 @@ def run(
         catalogue = index.catalogue_of(opened, not offline, bar.advance, bar.expect)
     with catalogue:
         among = _matches(call, catalogue, where) if where else None
-        found = searching.search(
+        result = searching.search(
             catalogue.database,
             " ".join(text),
             among=among,
@@ -79,21 +79,21 @@ def run(
 
     call.output.emit(
         "search",
-        view.document(found, name, url),
-        view.table(found, name),
-        ids=[hit.id for hit in found.hits],
+        view.document(result, name, url),
+        view.table(result, name),
+        ids=[hit.id for hit in result.hits],
     )
-    if not found.count:
+    if not result.count:
         call.output.message("nothing matches")
-    elif found.count > len(found.hits):
-        call.output.message(f"{found.total} match; to see more: -n {2 * len(found.hits)}")
-    return 1 if exit_code and not found.count else None
+    elif result.count > len(result.hits):
+        call.output.message(f"{result.total} match; to see more: -n {2 * len(result.hits)}")
+    return 1 if exit_code and not result.count else None
 
 
 def _matches(call: Invocation, catalogue: Repository, where: tuple[str, ...]) -> set[str]:
     """Return ids of the versions that fulfil conditions of DQL."""
     import dlv.dql.answers as answers
 
-    text = f"select m where {' and '.join(f'({each})' for each in where)}"
+    text = f"select m where {' and '.join(f'({condition})' for condition in where)}"
     answer = answers.ask(catalogue, text, {}, call.environ)
     return {row[0].id for row in answer}

@@ -1,19 +1,19 @@
-"""Packs of a remote that are stored here as they are, instead of chunk by chunk.
+"""Adopt packs of a remote: store them as they are, instead of chunk by chunk.
 
-A transfer pack is a pack like those here. If everything in it is needed and nothing of its tensors
-is elsewhere, it is fetched whole, verified by its name, and kept. A retry finds it here.
+A transfer pack has the format of a local pack. If all of it is needed and all chunks of its tensors
+are in packs of the same kind, it is fetched whole and verified by its name. A retry finds it here.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dlv.disk.durable as durable
 from dlv.canonical import hash_bytes
 from dlv.errors import DlvError, UnsafeInput
+from dlv.hub.fetching import in_streams
 from dlv.hub.locator import Locator
 from dlv.hub.records import object_key
 from dlv.hub.stores.interface import MissingObject, Store
@@ -24,14 +24,13 @@ from dlv.weights.writer import PackRecord
 
 LEAST = 8 << 20  # bytes of packs that belong together; smaller ones are merged with others
 MOST_FOOTER = 64 << 20
-STREAMS = 8
-SLICE = 2 << 20  # bytes of a request; a cut loses those on their way
+SLICE = 2 << 20  # bytes of a request; an interruption loses the requests in flight
 
 
 def whole_packs(locators: Iterable[Locator], needed: Iterable[Piece]) -> dict[str, int]:
-    """Return the packs to keep as they are, and where the chunks of each end.
+    """Return the packs to adopt, and where the chunks of each end.
 
-    Packs that share a tensor are kept together or not at all.
+    Packs that share a tensor are adopted together or not at all.
     """
     chunks: dict[str, dict[int, int]] = {}
     owners: dict[str, set[str]] = {}
@@ -49,16 +48,16 @@ def whole_packs(locators: Iterable[Locator], needed: Iterable[Piece]) -> dict[st
     wanted: dict[str, set[int]] = {}
     for piece in needed:
         wanted.setdefault(piece.pack, set()).add(piece.offset)
-    kept: dict[str, int] = {}
+    adopted: dict[str, int] = {}
     for group in _connected(owners):
         whole = all(wanted.get(pack, set()) >= chunks[pack].keys() for pack in group)
         size = sum(sum(chunks[pack].values()) for pack in group)
         if whole and size >= LEAST and foreign.isdisjoint(group):
-            kept |= {
+            adopted |= {
                 pack: max(offset + length for offset, length in chunks[pack].items())
                 for pack in group
             }
-    return kept
+    return adopted
 
 
 def _connected(owners: dict[str, set[str]]) -> list[list[str]]:
@@ -101,24 +100,14 @@ class Adopter:
             return False
 
     def fetch(self, packs: dict[str, int], progress: Callable[[int], None]) -> None:
-        """Fetch packs of which it is known where their chunks end, several at a time."""
+        """Fetch packs, several at a time; `packs` says where the chunks of each end."""
 
-        def one(item: tuple[str, int]) -> None:
-            self._fetch(*item, progress)
-
-        with ThreadPoolExecutor(STREAMS) as pool:
-            jobs = [pool.submit(one, item) for item in packs.items()]
-            try:
-                for job in jobs:
-                    job.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        in_streams(lambda item: self._fetch(*item, progress), packs.items())
 
     def _fetch(self, pack: str, end: int, progress: Callable[[int], None]) -> None:
         part = self._cache / f"{pack}.part"
         data = self._arrive(pack, end, part, progress)
-        if hash_bytes(data) != pack and part.exists():  # what was kept of it can be damaged
+        if hash_bytes(data) != pack and part.exists():  # the kept beginning can be corrupt
             part.unlink()
             data = self._arrive(pack, end, part, progress)
         part.unlink(missing_ok=True)
@@ -134,7 +123,7 @@ class Adopter:
     def _arrive(
         self, pack: str, end: int, part: Path, progress: Callable[[int], None]
     ) -> bytearray:
-        """Return a pack, whose beginning may have been kept; keep it again if the line is cut."""
+        """Return a pack, continued from a kept beginning; after an error, keep what has arrived."""
         key = object_key("packs", pack)
         size = self._store.size(key)
         if size is None:

@@ -1,16 +1,17 @@
-"""Deleting on a remote while others publish: two parties that cannot lock each other.
+"""Delete objects of a remote while others publish to it, without a lock that both could take.
 
-Each writes its own flag and then reads the other's, so whoever comes second sees the first.
+Each party writes its own flag, and only then reads the flag of the other. The second of the two
+always sees the flag of the first.
 
-- A publisher writes a lease, then reads whether somebody deletes. If so, it waits; only then does
-  it find out what the remote has.
-- Whoever deletes writes `gc/<seq>.closing`, then reads leases. If there is one, nothing is deleted.
-  Else it finds out what the refs need, deletes, and writes `gc/<seq>.done`.
+- A publisher writes a lease, then checks whether a deletion is running. If so, it waits. Only after
+  that does it determine what the remote has.
+- A deletion writes `gc/<seq>.closing`, then reads the leases. If there are any, it deletes nothing.
+  Otherwise it determines what the refs need, deletes the rest, and writes `gc/<seq>.done`.
 
-`closing` is written once, so one process deletes at a time, and no other continues its work: its
-own mark may be old. A lease is good for PATIENCE; both parties give up well before it ends.
-Objects are listed first and deleted by a later run, so that what was interrupted can be continued
-and what is being pulled can be finished.
+`closing` is written once, so only one process deletes at a time. No other process continues its
+work, because by then the set of needed objects may have changed. A lease expires after PATIENCE;
+both parties stop well before that. Objects are listed by one run and deleted by a later one, so
+that an interrupted publish can be continued and a running pull can finish.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ _KEY = re.compile(r"gc/([0-9]{20})\.(json|closing|done)\Z")
 KINDS = ("packs/", "manifests/", "locators/", "facts/")
 FORMAT = "dlv/gc/1"
 MOST_LIST = 1 << 30
-PATIENCE = 7 * 86400.0  # seconds after which the store's clock says that a party is dead
-LONGEST = 5 * 86400.0  # after which a party gives up, by its own clocks
-WAIT = 30.0  # for which a publisher waits for a deletion to end
+PATIENCE = 7 * 86400.0  # seconds, by the clock of the store, after which a party counts as dead
+LONGEST = 5 * 86400.0  # seconds, by its own clock, after which a party gives up
+WAIT = 30.0  # seconds that a publisher waits for a deletion to end
 
 Clock = Callable[[], float]
 
 
 def _elapsed() -> float:
-    """Return seconds that stand still neither when a clock is set nor while a machine sleeps."""
+    """Return seconds of a clock that cannot be set and that runs while the machine sleeps."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
 class Lease:
-    """A flag of a publisher; nothing is deleted while it is up."""
+    """The flag of a publisher. While it exists, nothing is deleted."""
 
     def __init__(self, store: Store, elapsed: Clock = _elapsed) -> None:
         self._store, self._elapsed = store, elapsed
@@ -57,7 +58,7 @@ class Lease:
         self._since = elapsed()
 
     def check(self) -> None:
-        """Refuse to go on with a lease that could be taken for that of a dead process."""
+        """Refuse to continue with a lease that is about to expire."""
         if self._elapsed() - self._since > LONGEST:
             raise Conflict("publishing took too long", hint="dlv publish")
 
@@ -70,13 +71,13 @@ class Lease:
             self._store.delete(self._key)
 
     def is_blocked(self) -> bool:
-        """Return whether somebody deletes; asked after the flag is up."""
+        """Return whether a deletion is running. Ask only after the lease was written."""
         return bool(_closing(self._store.keys(LISTS)))
 
 
 @contextmanager
 def leased(store: Store) -> Iterator[Lease]:
-    """Let nothing be deleted; wait for a deletion that has begun."""
+    """Hold a lease; first wait for a running deletion to end."""
     lease = Lease(store)
     lease.open()
     try:
@@ -106,9 +107,10 @@ def _closing(keys: Collection[str]) -> list[int]:
 
 @dataclass
 class Collected:
-    """What a run did. `listed` objects wait until `until`, the time from which they can go.
+    """What a run did.
 
-    `leases`: so many publishers stopped it.
+    `listed` objects can be deleted from the time `until` on. `leases`: number of publishers because
+    of which nothing was deleted.
     """
 
     deleted: list[str] = field(default_factory=list)
@@ -127,9 +129,9 @@ def collect(
     dry_run: bool = False,
     elapsed: Clock = _elapsed,
 ) -> Collected:
-    """Delete what was listed long enough ago and is still not reachable; list what is not now.
+    """Delete objects listed at least `grace` ago that are still unreachable; list the others.
 
-    `abandon`: the process that deletes at present has died, as the user knows.
+    `abandon`: the user vouches that the process whose deletion is not done has died.
     """
     keys = store.keys(LISTS)
     now = _store_time(store)
@@ -194,7 +196,7 @@ def _is_alive(store: Store, lease: str) -> bool:
 
 
 def _store_time(store: Store) -> float:
-    """Return the time by the clock of the store, by which all parties go."""
+    """Return the time by the clock of the store, which all parties use."""
     key = f"{LISTS}clock"
     store.put(key, os.urandom(8))
     now = store.modified(key)

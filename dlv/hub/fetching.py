@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import dlv.disk.durable as durable
 from dlv.canonical import hash_bytes
@@ -25,6 +25,21 @@ from dlv.pas.chunks import SUFFIX
 GAP = 64 << 10  # unneeded bytes between two chunks that are fetched to save a request
 RANGE = 16 << 20  # longest range; an interruption loses the ranges in flight
 STREAMS = 8
+
+
+Job = TypeVar("Job")
+
+
+def in_streams(work: Callable[[Job], object], jobs: Iterable[Job]) -> None:
+    """Do several jobs at a time; after an error, start no others."""
+    with ThreadPoolExecutor(STREAMS) as pool:
+        futures = [pool.submit(work, job) for job in jobs]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 class _Chunk(NamedTuple):
@@ -72,19 +87,12 @@ class Fetcher:
         for pack in missing:
             durable.make_directory(self.path(pack).parent)
 
-        def one(job: tuple[str, list[_Chunk]]) -> None:
+        def fetch_range(job: tuple[str, list[_Chunk]]) -> None:
             pack, run = job
             self._fetch(pack, run)
             progress(sum(chunk.length for chunk in run))
 
-        with ThreadPoolExecutor(STREAMS) as pool:
-            jobs = [pool.submit(one, job) for job in ranges]
-            try:
-                for job in jobs:
-                    job.result()
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        in_streams(fetch_range, ranges)
 
     def forget(self, packs: Iterable[str]) -> None:
         gone = set(packs)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import dlv.disk.durable as durable
-from dlv.canonical import hash_bytes
+from dlv.canonical import hash_bytes, timestamp
 from dlv.errors import Damaged, RemoteError, UnsafeInput
 from dlv.hub.locator import MOST_BYTES, Locator, decode_locator
 from dlv.hub.records import MOST_REF, Ref, decode_ref, hint_key, object_key, ref_key
@@ -56,7 +57,8 @@ class History:
         """Return all refs, oldest first; `remembered` is (seq, hash) of the last one seen."""
         chain = self._chains.get(name) or self._cached(name)
         if chain and self._ref(name, len(chain)) != chain[-1]:
-            chain = []  # all is read anew, and compared with what is remembered
+            # The cache is wrong. Read all refs, and compare them with the remembered head.
+            chain = []
         known = len(chain)
         self._extend(name, chain, 0 if chain else self._hint(name))
         if remembered is not None:
@@ -215,3 +217,28 @@ def published(chain: Iterable[Ref]) -> dict[str, Ref]:
         elif ref.kind == "retire":
             refs.pop(ref.manifest, None)
     return refs
+
+
+def successor(
+    chain: Sequence[Ref],
+    kind: str,
+    *,
+    name: str,
+    number: int,
+    manifest: str,
+    locator: str,
+    author: str,
+) -> Ref:
+    """Return a new ref to append to a history."""
+    return Ref(
+        seq=len(chain) + 1,
+        kind=kind,
+        name=name,
+        number=number,
+        manifest=manifest,
+        locator=locator,
+        prev=chain[-1].hash if chain else None,
+        author=author,
+        time=timestamp(),
+        nonce=os.urandom(16).hex(),
+    )

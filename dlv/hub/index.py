@@ -1,9 +1,9 @@
 """The index of a remote: cards of all versions, so that they can be searched without a server.
 
-Each publish appends one segment, written once like a ref. Segment n also holds what the segments
-since n - 16 held if 16 divides n, since n - 256 if 256 does, and so on: so a reader of everything
-reads few segments, and a card is rewritten seldom. The index is derived. What is missing in it
-because a publisher died is added by the next publish from the same repository.
+Each publish appends one segment, which is written once, like a ref. Segment n also contains the
+segments since n - 16 if n is divisible by 16, since n - 256 if it is divisible by 256, and so on.
+Reading everything takes few segments, and a card is rewritten only a few times. The index is
+derived from the refs. If a publisher dies before it has appended its cards, its next publish does.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def record_of(card: Card, ref: Ref) -> dict[str, Any]:
 
 
 def _plain(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return a summary with words for NaN and the infinities, which JSON does not have."""
+    """Return a summary with words for NaN and the infinities, which JSON cannot express."""
     words = {repr(value): word for word, value in NON_FINITE.items()}
     return {
         key: words.get(repr(value), value) if isinstance(value, float) else value
@@ -98,7 +98,7 @@ class Segment:
             self.networks[network.id] = network.canonical()
 
     def merge(self, older: Segment) -> None:
-        """Add what an older segment has and this one does not overrule."""
+        """Add the entries of an older segment; those of this one take precedence."""
         self.cards = older.cards | self.cards
         self.networks = older.networks | self.networks
         self.retired = older.retired | self.retired
@@ -125,8 +125,8 @@ def decode_segment(data: bytes, noun: str) -> Segment:
     for card in record.get("cards") or ():
         if _is_card(card):
             segment.cards[card["id"]] = card
-    found = record.get("networks")
-    segment.networks = found if isinstance(found, dict) else {}
+    stored_networks = record.get("networks")
+    segment.networks = stored_networks if isinstance(stored_networks, dict) else {}
     segment.retired = dict.fromkeys(filter(is_hash, record.get("retired") or ()))
     return segment
 
@@ -156,7 +156,8 @@ def _is_card(card: Any) -> bool:
         return False
 
 
-def _read(summary: dict[str, Any]) -> dict[str, Any]:
+def _numbers(summary: dict[str, Any]) -> dict[str, Any]:
+    """Undo `_plain`."""
     return {
         key: NON_FINITE.get(value, None) if key in _FIGURES and isinstance(value, str) else value
         for key, value in summary.items()
@@ -213,7 +214,7 @@ class Index:
         return decode_segment(data, f"segment {seq} of the index at {self._store.url}")
 
     def append(self, segment: Segment) -> None:
-        """Write the next segment; another writer can be faster, so try again."""
+        """Write the next segment; if another writer has just written it, try the one after it."""
         seq = self.last()
         while True:
             seq += 1
@@ -243,7 +244,7 @@ def _cover(known: int, last: int) -> Iterator[int]:
 
 
 class Pending:
-    """What this repository has published and may not have added to the index yet."""
+    """Versions that this repository has published and may not have added to the index yet."""
 
     def __init__(self, repository: Repository, remote: Remote) -> None:
         self._repository, self._remote = repository, remote
@@ -257,9 +258,9 @@ class Pending:
         durable.replace(self._path, data, tmp_dir=self._repository.tmp)
 
     def write(self, refs: Mapping[str, Ref]) -> None:
-        """Add to the index what was noted; `refs` are those of versions that are published.
+        """Add the noted versions to the index; those without a ref in `refs` were retired.
 
-        The index is derived, so a remote that refuses it is no error.
+        If this fails, the publish has succeeded all the same, and the next one tries again.
         """
         ids = self._read()
         if not ids:
@@ -286,7 +287,7 @@ class Pending:
 def catalogue_of(
     remote: Remote, refresh: bool, progress: Callable[[int], None], total: Callable[[int], None]
 ) -> Repository:
-    """Return a repository whose database has the cards of a remote, with the newest ones."""
+    """Return a repository whose database has the cards of a remote; `refresh` reads new ones."""
     folder = remote.history.cache / "search"
     catalogue, _ = Repository.init(folder)
     try:
@@ -319,7 +320,7 @@ def load(db: Database, segment: Segment, progress: Callable[[int], None] = lambd
             if network.id == digest:
                 net_ids[digest] = networks.insert(db, network, node_figures(network))
     for number, card in enumerate(segment.cards.values()):
-        metrics = [_read(summary) for summary in card["metrics"]]
+        metrics = [_numbers(summary) for summary in card["metrics"]]
         card_rows.insert(db, card | {"metrics": metrics}, net_ids.get(card["network"] or ""))
         if number % 500 == 499:
             progress(500)

@@ -1,20 +1,18 @@
-"""What a maintainer does on a remote: retire versions, delete what nothing needs, verify."""
+"""Maintain a remote: retire versions, delete objects that are not needed, verify histories."""
 
 from __future__ import annotations
 
 import datetime
-import os
 from collections.abc import Sequence
 from dataclasses import field
 from pathlib import Path
 
 import dlv.hub.deletion as deletion
 import dlv.hub.signing as signing
-from dlv.canonical import timestamp
 from dlv.dataclass import dataclass
 from dlv.errors import DlvError, NotFound, RemoteError
 from dlv.hub.deletion import Collected
-from dlv.hub.history import published
+from dlv.hub.history import published, successor
 from dlv.hub.index import Pending
 from dlv.hub.records import Ref, object_key
 from dlv.hub.remotes import Remote
@@ -24,31 +22,28 @@ from dlv.repository.handle import Repository
 def retire(
     repository: Repository, remote: Remote, reference: str, author: str, key: Path | None
 ) -> Ref:
-    """Withdraw a version: it is no longer listed or pulled, and gc deletes it in time."""
+    """Withdraw a version. It is no longer listed or pulled, and gc can delete its objects."""
     name, _, number = reference.partition("@")
     _check_writable(remote)
     while True:
         chain = remote.chain(repository, name)
         refs = published(chain)
-        found = [ref for ref in refs.values() if str(ref.number) == number]
-        if not found:
+        withdrawn = next((ref for ref in refs.values() if str(ref.number) == number), None)
+        if withdrawn is None:
             labels = [f"{remote.name}:{ref.name}@{ref.number}" for ref in refs.values()]
             raise NotFound(
                 f"{remote.name} has no version {reference}",
                 did_you_mean=labels[-3:],
                 hint=f"dlv list {remote.name}:",
             )
-        ref = Ref(
-            seq=len(chain) + 1,
-            kind="retire",
+        ref = successor(
+            chain,
+            "retire",
             name=name,
-            number=found[0].number,
-            manifest=found[0].manifest,
-            locator=found[0].locator,
-            prev=chain[-1].hash,
+            number=withdrawn.number,
+            manifest=withdrawn.manifest,
+            locator=withdrawn.locator,
             author=author,
-            time=timestamp(),
-            nonce=os.urandom(16).hex(),
         )
         if key is not None:
             ref = signing.sign(ref, key)
@@ -67,7 +62,7 @@ def collect(
     abandon: bool = False,
     dry_run: bool = False,
 ) -> Collected:
-    """Delete objects that no version on the remote has needed for so long."""
+    """Delete objects that no version on the remote has needed for `grace`."""
     _check_writable(remote)
     return deletion.collect(
         remote.store, lambda: reachable(repository, remote), grace, abandon=abandon, dry_run=dry_run
@@ -102,10 +97,9 @@ class Verified:
 
 @dataclass
 class Verification:
-    """`signers`: whether the keys whose signatures count are known."""
+    """All entries that were verified."""
 
     entries: list[Verified] = field(default_factory=list)
-    signers: bool = False
 
     @property
     def ok(self) -> bool:
@@ -120,7 +114,7 @@ def verify(
     A history that is broken or was changed is an error. If signers are known, an entry that none
     of them has signed is a fault.
     """
-    result = Verification(signers=signers is not None)
+    result = Verification()
     for text in references or remote.history.names():
         name, _, number = text.partition("@")
         chain = remote.chain(repository, name)

@@ -1,6 +1,6 @@
-"""A mirror: the versions of a remote in a repository of their own, to be read like local ones.
+"""Mirrors: repositories in the cache with the versions of a remote, to be read like local ones.
 
-It lies in the cache. Their weights stay on the remote, and what is read of them is fetched.
+The weights stay on the remote. Chunks of them are fetched when they are read.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import dlv.hub.pull as pulling
 from dlv.config import Config
 from dlv.errors import Damaged, NewerFormat, NotFound, UsageError, nearest
 from dlv.hub.history import published
+from dlv.hub.names import remote_in
 from dlv.hub.promised import find_promised
 from dlv.hub.remotes import Remote, open_remote
 from dlv.metadata import versions
@@ -57,7 +58,7 @@ def _refreshed(
 ) -> Repository:
     mirror, _ = Repository.init(_folder(remote))
     mirror.frozen = True
-    mirror.find_promised = lambda found: find_promised(found, environ, remote, local)
+    mirror.find_promised = lambda mirrored: find_promised(mirrored, environ, remote, local)
     for name in names:
         chain = remote.chain(mirror if local is None else local, name)
         numbers = {ref.manifest: ref.number for ref in published(chain).values()}
@@ -71,16 +72,10 @@ def _refreshed(
     return mirror
 
 
-def remote_in(config: Config, text: str) -> str | None:
-    """Return the remote that a reference names, as origin:lenet@3 does."""
-    name, colon, _ = text.partition(":")
-    return name if colon and name in config.remotes() else None
-
-
 def look(
     local: Repository, config: Config, environ: Mapping[str, str], references: Sequence[str]
 ) -> tuple[Repository, list[str], Remote]:
-    """Follow references that all are to versions of one remote: (mirror, references, remote)."""
+    """Return (mirror, references in it, remote) of references to versions of one remote."""
     named = {remote_in(config, text) for text in references}
     if len(named) > 1:
         raise UsageError(
@@ -96,7 +91,7 @@ def look(
 
 
 def models_of(remote: Remote, references: Sequence[str]) -> list[str] | None:
-    """Return the models in references; None for all, as patterns and ids can be of any."""
+    """Return the models that references name, None for all if there is an id or a pattern."""
     bases = dict.fromkeys(_BASE.split(text, maxsplit=1)[0] for text in references)
     if not all(NAME.match(base) for base in bases):
         return None

@@ -53,6 +53,12 @@ def address(config: Config, name: str | None) -> tuple[str, str]:
     return name, known[name]
 
 
+def remote_in(config: Config, text: str) -> str | None:
+    """Return the remote that a reference such as origin:lenet@3 names, None if there is none."""
+    name, colon, _ = text.partition(":")
+    return name if colon and name in config.remotes() else None
+
+
 def split(
     config: Config, name: str | None, references: Sequence[str]
 ) -> tuple[str, str, list[str]]:
@@ -101,7 +107,7 @@ def _note(repository: Repository, name: str) -> Path:
 def unpublished(repository: Repository, config: Config) -> tuple[str, list[Version]] | None:
     """Return the remote, and HEAD and those of its ancestors that the remote lacks.
 
-    None if there is no HEAD, or the remote was never contacted.
+    Return None without a HEAD, or if the remote was never contacted.
     """
     name = default_name(config)
     known = None if name is None else noted(repository, name)

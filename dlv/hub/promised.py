@@ -104,7 +104,7 @@ def find_promised(
     opened: Remote | None = None,
     local: Repository | None = None,
 ) -> PromisedIndex | None:
-    """Return what the promises of a repository lead to, None if it has none.
+    """Return what the promises of a repository lead to, None if none stands.
 
     A remote is contacted when something must be fetched. `opened` is used for all promises.
     """

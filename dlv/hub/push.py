@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import nullcontext
@@ -12,11 +11,11 @@ from pathlib import Path
 
 import dlv.hub.signing as signing
 import dlv.repository.revisions as revisions
-from dlv.canonical import hash_bytes, timestamp
+from dlv.canonical import hash_bytes
 from dlv.dataclass import dataclass
 from dlv.errors import Conflict, Damaged, RemoteError, UsageError
 from dlv.hub.deletion import Lease, leased
-from dlv.hub.history import published
+from dlv.hub.history import published, successor
 from dlv.hub.index import Pending
 from dlv.hub.locator import Locator, LocatorBuilder, LocatorIndex
 from dlv.hub.packing import Consignment, TransferPack
@@ -403,17 +402,14 @@ def _commit(
         if plan.version.id in (refs := published(chain)):
             return Sent(plan.version, name, refs[plan.version.id].number)
         numbers = [ref.number for ref in chain if ref.kind == "publish"]
-        ref = Ref(
-            seq=len(chain) + 1,
-            kind="publish",
+        ref = successor(
+            chain,
+            "publish",
             name=name,
             number=max(numbers, default=0) + 1,
             manifest=plan.version.id,
             locator=hash_bytes(data),
-            prev=chain[-1].hash if chain else None,
             author=request.author,
-            time=timestamp(),
-            nonce=os.urandom(16).hex(),
         )
         if request.sign is not None:
             ref = signing.sign(ref, request.sign)

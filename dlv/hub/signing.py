@@ -1,7 +1,8 @@
-"""Signatures of refs with SSH keys, by `ssh-keygen`: no package is needed, and keys are at hand.
+"""Sign refs with SSH keys, and verify signatures, by running `ssh-keygen`.
 
-A ref is signed without its signature. It names manifest, locator and the ref before it by hash,
-so one signature covers the version, where its bytes are, and the history.
+This requires no package, and users have SSH keys. A ref is signed without its signature. It names
+manifest, locator and the ref before it by hash, so one signature covers the version, where its
+bytes are, and the history.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def sign(ref: Ref, key: Path) -> Ref:
 
 
 def signer(ref: Ref, signers: Path) -> str | None:
-    """Return who signed, None if nobody did; UnsafeInput if the signature is not valid.
+    """Return the signer of a ref, None without a signature; UnsafeInput if it is invalid.
 
     `signers` is an allowed-signers file of SSH, or a public key.
     """
@@ -48,9 +49,9 @@ def signer(ref: Ref, signers: Path) -> str | None:
         allowed, signature = Path(folder, "allowed"), Path(folder, "signature")
         allowed.write_text(_allowed(signers))
         signature.write_text(ref.sig)
-        found = _run(["-Y", "find-principals", "-f", str(allowed), "-s", str(signature)], b"")
-        names = found.stdout.decode("utf-8", "replace").splitlines()
-        if found.returncode or not names:
+        search = _run(["-Y", "find-principals", "-f", str(allowed), "-s", str(signature)], b"")
+        names = search.stdout.decode("utf-8", "replace").splitlines()
+        if search.returncode or not names:
             raise UnsafeInput(f"{label} is signed by an unknown key", why=f"not in {signers}")
         words = ["-Y", "verify", "-n", NAMESPACE, "-f", str(allowed), "-I", names[0]]
         done = _run([*words, "-s", str(signature)], _content(ref))
@@ -72,9 +73,9 @@ def check(refs: Sequence[Ref], signers: Path | None) -> None:
 
 
 def is_signed(remote: Remote, versions: Collection[str], signers: Path | None) -> bool:
-    """Return whether one of the signers has signed what is known of these versions of a remote.
+    """Return whether a known signer has signed these versions of a remote.
 
-    Without that, the bytes of the first planes are only what the remote says they are.
+    Without a signature, only the remote vouches for the first planes of the weights.
     """
     refs = [
         ref
@@ -94,7 +95,7 @@ def _content(ref: Ref) -> bytes:
 
 
 def _allowed(signers: Path) -> str:
-    """Return the content of an allowed-signers file; a public key alone stands for its comment."""
+    """Return the content of an allowed-signers file; a public key is allowed under its comment."""
     try:
         text = signers.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -108,17 +109,17 @@ def _allowed(signers: Path) -> str:
 
 def _run(words: Sequence[str], data: bytes) -> subprocess.CompletedProcess[bytes]:
     try:
-        with tempfile.TemporaryFile() as given:
-            given.write(data)
-            given.seek(0)
-            how = {"stdin": given, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(data)
+            stdin.seek(0)
+            how = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             return children.run([_PROGRAM, *words], timeout=_SECONDS, **how)
     except FileNotFoundError:
         raise DlvError(
             f"{_PROGRAM} is required for signatures", hint="install OpenSSH (openssh-client)"
         ) from None
     except subprocess.TimeoutExpired:
-        raise UsageError(f"{_PROGRAM} did not end in {_SECONDS} s") from None
+        raise UsageError(f"{_PROGRAM} did not finish within {_SECONDS} s") from None
 
 
 def _last_line(output: bytes) -> str:

@@ -174,24 +174,26 @@ def search(db: Database, wanted: Wanted) -> tuple[list[Hit], int]:
     versions probably match, and of those with the words the newest are ranked.
     """
     tables, where = "version CROSS JOIN card ON card.version_id = version.id", ["state = 'live'"]
-    given: list[object] = []
+    parameters: list[object] = []
     if wanted.words:
         tables = f"card_words CROSS JOIN {tables} AND version.id = card_words.rowid"
         where.append("card_words MATCH ?")
-        given.append(" ".join(map(_quoted, wanted.words)))
+        parameters.append(" ".join(map(_quoted, wanted.words)))
     if wanted.among is not None:
         where.append("version.hash IN (SELECT value FROM json_each(?))")
-        given.append(json.dumps(sorted(wanted.among)))
+        parameters.append(json.dumps(sorted(wanted.among)))
     driving = _driving(db, wanted.clauses)
     for clause in wanted.clauses:
         if clause is driving:
             where.append(f"version.id IN ({clause.ids})")
-            given += clause.id_parameters
+            parameters += clause.id_parameters
         else:
             where.append(clause.holds)
-            given += clause.parameters
+            parameters += clause.parameters
     text = f"FROM {tables} WHERE {' AND '.join(where)}"
-    count = int(db.value(f"SELECT count(*) FROM (SELECT 1 {text} LIMIT ?)", [*given, COUNTED]) or 0)
+    count = int(
+        db.value(f"SELECT count(*) FROM (SELECT 1 {text} LIMIT ?)", [*parameters, COUNTED]) or 0
+    )
     many = driving is None and count >= COUNTED
     way = "ASC" if wanted.ascending else "DESC"
     if wanted.metric is not None and many:
@@ -204,12 +206,12 @@ def search(db: Database, wanted: Wanted) -> tuple[list[Hit], int]:
             f" WHERE metric.tag = ? AND typeof(metric.last) != 'blob' AND {' AND '.join(where)}"
             f" ORDER BY metric.last {way} LIMIT ?"
         )
-        given.insert(0, wanted.metric)
+        parameters.insert(0, wanted.metric)
     elif wanted.metric is not None:
         value = "(SELECT last FROM metric WHERE metric.version_id = version.id AND tag = ? LIMIT 1)"
         query = f"SELECT version.id {text} ORDER BY {value} IS NULL, {value} {way}"
         query += ", version.id DESC LIMIT ?"
-        given += [wanted.metric, wanted.metric]
+        parameters += [wanted.metric, wanted.metric]
     elif wanted.words and wanted.column is None:
         newest = f"ORDER BY card_words.rowid DESC LIMIT {RANKED}" if many else ""
         inner = f"SELECT version.id AS id, {_RANK} AS rank {text} {newest}"
@@ -217,7 +219,7 @@ def search(db: Database, wanted: Wanted) -> tuple[list[Hit], int]:
     else:
         order = ORDERS[wanted.column or "created"]
         query = f"SELECT version.id {text} ORDER BY {order}, version.id DESC LIMIT ?"
-    keys = dict.fromkeys(row[0] for row in db.rows(query, [*given, wanted.most]))
+    keys = dict.fromkeys(row[0] for row in db.rows(query, [*parameters, wanted.most]))
     return [_hit(db, key) for key in keys], count
 
 
@@ -252,14 +254,14 @@ def _quoted(word: str) -> str:
 
 
 def names(db: Database) -> set[str]:
-    """Return all names of metrics and hyperparameters; an index is skipped through."""
-    found: set[str] = set()
+    """Return all names of metrics and hyperparameters, each by one look into an index."""
+    known: set[str] = set()
     for table, column in (("metric", "tag"), ("hyperparameter", "key")):
         name = db.value(f"SELECT min({column}) FROM {table}")
         while name is not None:
-            found.add(name)
+            known.add(name)
             name = db.value(f"SELECT min({column}) FROM {table} WHERE {column} > ?", (name,))
-    return found
+    return known
 
 
 def _driving(db: Database, clauses: Sequence[Clause]) -> Clause | None:
@@ -303,12 +305,12 @@ def figure(name: str, column: str, op: str, value: float) -> Clause:
     metric += f" AND typeof({column}) != 'blob'"
     setting = f"SELECT version_id FROM hyperparameter WHERE key = ? AND num {op} ?"
     setting += " AND typeof(num) != 'blob'"
-    # The plus keeps SQLite from an index in which it would search all versions for each one.
+    # The plus keeps SQLite from using an index that it would search through for each version.
     one = f"SELECT 1 FROM metric WHERE version_id = version.id AND tag = ? AND +{column} {op} ?"
     one += f" AND typeof({column}) != 'blob'"
     other = "SELECT 1 FROM hyperparameter AS h WHERE h.version_id = version.id AND key = ?"
     other += f" AND +num {op} ? AND typeof(num) != 'blob'"
-    given = [name, value, name, value]
+    values = [name, value, name, value]
     return Clause(
-        f"(EXISTS ({one}) OR EXISTS ({other}))", given, f"{metric} UNION ALL {setting}", given
+        f"(EXISTS ({one}) OR EXISTS ({other}))", values, f"{metric} UNION ALL {setting}", values
     )

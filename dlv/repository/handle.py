@@ -311,10 +311,12 @@ class Repository:
     @cached_property
     def promised(self) -> Promised | None:
         """What versions need and only a remote has."""
+        if not facts.subjects(self.database, "promise"):
+            return None
         return self.find_promised(self)
 
     def look_for_promised(self) -> None:
-        """Find them anew, because there are new promises."""
+        """Take new promises into account."""
         self.__dict__.pop("promised", None)
 
     @property

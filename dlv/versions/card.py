@@ -1,4 +1,4 @@
-"""Model cards: what a version is, from its manifest, with the text that its author wrote on top.
+"""Model cards: facts from the manifest of a version, below the text that its author wrote.
 
 The author's text is the file CARD.md, or a README.md with front matter as the Hugging Face Hub has
 it, among the files of the version.
@@ -6,22 +6,21 @@ it, among the files of the version.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import field
 from typing import Any
 
-import dlv.adapters.settings as settings
 from dlv.dataclass import dataclass
 from dlv.dtypes import tensor_bytes
 from dlv.errors import DlvError
-from dlv.metadata import metrics, versions
+from dlv.metadata import metrics
 from dlv.metadata.metrics import Summary
 from dlv.metadata.versions import Version
 from dlv.network.graph import Network
-from dlv.objects.manifest import Manifest
-from dlv.repository.git_files import FileStore
+from dlv.objects.manifest import Manifest, TensorEntry
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore, stored_network
 
@@ -44,8 +43,8 @@ class OwnText:
 
     @property
     def license(self) -> str | None:
-        found = self.front.get("license")
-        return str(found) if found else None
+        name = self.front.get("license")
+        return str(name) if name else None
 
     @property
     def tags(self) -> list[str]:
@@ -59,7 +58,7 @@ class OwnText:
 
 @dataclass(frozen=True)
 class Card:
-    """A version for people who look for one."""
+    """A version as it is presented to people who search for one."""
 
     version: Version
     manifest: Manifest
@@ -73,16 +72,20 @@ class Card:
         return list(dict.fromkeys([*self.own.tags, *self.version.tags]))
 
     @property
+    def _model(self) -> list[TensorEntry]:
+        """Weights and buffers, tied ones once."""
+        tensors = self.manifest.tensors
+        return [t for t in tensors if t.role in ("weight", "buffer") and t.tied is None]
+
+    @property
     def parameters(self) -> int:
-        """Number of weights and buffers."""
-        model = [t for t in self.manifest.tensors if t.role in ("weight", "buffer")]
-        return sum(_elements(t.shape) for t in model if t.tied is None)
+        """Number of elements of weights and buffers."""
+        return sum(math.prod(tensor.shape) for tensor in self._model)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the model's tensors as they were added."""
-        model = [t for t in self.manifest.tensors if t.role in ("weight", "buffer")]
-        return sum(tensor_bytes(t.dtype, t.shape) for t in model if t.tied is None)
+        """Bytes of weights and buffers as they were added."""
+        return sum(tensor_bytes(tensor.dtype, tensor.shape) for tensor in self._model)
 
     @property
     def operations(self) -> dict[str, int]:
@@ -102,8 +105,12 @@ def card_of(repository: Repository, version: Version) -> Card:
 
 
 def own_text(repository: Repository, manifest: Manifest) -> OwnText:
-    """Return what the author wrote about a version, empty if there is no such file."""
+    """Return the card that the author wrote for a version, empty if there is none."""
     files = {entry.path: entry for entry in manifest.files}
+    if files.keys().isdisjoint(NAMES):
+        return OwnText()
+    from dlv.repository.git_files import FileStore
+
     for name in NAMES:
         entry = files.get(name)
         if entry is not None and entry.bytes <= MOST_BYTES:
@@ -120,6 +127,8 @@ def split(text: str, label: str) -> OwnText:
     match = _FRONT.match(text)
     if match is None:
         return OwnText({}, text.strip())
+    import dlv.adapters.settings as settings
+
     try:
         front = settings.parse(match[1] or "", "yaml", label)
     except DlvError:
@@ -132,6 +141,8 @@ def markdown(card: Card, label: str, base: str | None) -> str:
 
     `base` is the label of the parent.
     """
+    import dlv.adapters.settings as settings
+
     front = dict(card.own.front)
     if card.tags:
         front["tags"] = card.tags
@@ -168,8 +179,8 @@ def _facts(card: Card, label: str, base: str | None) -> Iterator[str]:
     yield from (f"- {key}: {_escaped(str(value))}" for key, value in rows.items() if value)
     if card.metrics:
         yield from ("", "| metric | last | min | max |", "| --- | --- | --- | --- |")
-        for each in card.metrics:
-            cells = (each.name, each.last, each.min, each.max)
+        for summary in card.metrics:
+            cells = (summary.name, summary.last, summary.min, summary.max)
             yield f"| {' | '.join(_escaped(str(cell)) for cell in cells)} |"
     if card.manifest.hyperparameters:
         yield from ("", "| hyperparameter | value |", "| --- | --- |")
@@ -179,18 +190,3 @@ def _facts(card: Card, label: str, base: str | None) -> Iterator[str]:
 
 def _escaped(text: str) -> str:
     return re.sub(r"([\\|<>*_`\[\]])", r"\\\1", text).replace("\n", " ")
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
-
-
-def parent_label(repository: Repository, version: Version) -> str | None:
-    """Return the label of the first parent, its id if it is not here."""
-    if not version.parents:
-        return None
-    parent = versions.by_id(repository.database, version.parents[0][0])
-    return version.parents[0][0][:12] if parent is None else parent.label

@@ -241,7 +241,7 @@ class MatrixStore:
             path = path_of(self.packs_dir, name, SUFFIX)
             if self.promised is not None and not path.exists() and self.promised.has(name):
                 self.promised.fetch([piece])
-                # The next fetch makes the file longer, so it is opened anew each time.
+                # A later fetch can make the file longer, so this descriptor is not kept.
                 return _OpenPack(self.promised.path(name), f"pack {name}")
             pack = _OpenPack(path, f"pack {name}")
         with self._lock:

@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 
 import dlv.hub.probe as probing
-from dlv.canonical import timestamp
 from dlv.errors import RemoteError
-from dlv.hub.history import History
-from dlv.hub.records import Ref
+from dlv.hub.history import History, successor
 from dlv.hub.stores.directory import DirectoryStore
 from dlv.hub.stores.interface import Store
 from dlv.hub.stores.objects import ObjectStore
@@ -85,17 +83,14 @@ def _race(stores: Callable[[], Store], tmp_path: Path, rounds: int) -> None:
         for turn in range(rounds):
             while True:
                 chain = history.chain("net", None)
-                ref = Ref(
-                    seq=len(chain) + 1,
-                    kind="publish",
+                ref = successor(
+                    chain,
+                    "publish",
                     name="net",
                     number=len(chain) + 1,
                     manifest=f"{number:032x}{turn:032x}",
                     locator="ab" * 32,
-                    prev=chain[-1].hash if chain else None,
                     author=f"writer {number}",
-                    time=timestamp(),
-                    nonce=os.urandom(16).hex(),
                 )
                 if history.append(ref):
                     break

@@ -95,7 +95,7 @@ class Invocation:
         )
         found.single_host = lambda: bool(self.config.get("core.singlehost"))
         found.patience = locks.Patience(self._seconds, self.output.message)
-        found.find_promised = self._promised
+        found.find_promised = self._find_promised
         if found.outdated and not self.rebuilding:
             import dlv.recovery.rebuild as rebuild
 
@@ -105,11 +105,7 @@ class Invocation:
                 self.output.warn("parts of the repository are corrupt; to list them: dlv fsck")
         return found
 
-    def _promised(self, repository: repositories.Repository) -> Promised | None:
-        import dlv.metadata.facts as facts
-
-        if not facts.subjects(repository.database, "promise"):
-            return None
+    def _find_promised(self, repository: repositories.Repository) -> Promised | None:
         import dlv.hub.promised as promised
 
         return promised.find_promised(repository, self.environ)
@@ -125,10 +121,10 @@ class Invocation:
             return self.repository, list(references), None
         import dlv.hub.mirror as mirror
 
-        found = mirror.look(self.repository, self.config, self.environ, references)
-        found[0].single_host = self.repository.single_host
-        found[0].patience = self.repository.patience
-        return found
+        looked = mirror.look(self.repository, self.config, self.environ, references)
+        looked[0].single_host = self.repository.single_host
+        looked[0].patience = self.repository.patience
+        return looked
 
     def look_with_data(
         self, words: Sequence[str]
@@ -162,8 +158,11 @@ class Invocation:
 
     def names_remote(self, references: Sequence[str]) -> bool:
         """Return whether a reference is to a remote."""
-        remotes = self.config.remotes() if any(":" in text for text in references) else {}
-        return any(text.partition(":")[0] in remotes for text in references)
+        if not any(":" in text for text in references):  # the configuration need not be read
+            return False
+        import dlv.hub.names as names
+
+        return any(names.remote_in(self.config, text) for text in references)
 
     def _seconds(self) -> float:
         """For how long to wait for others."""
@@ -209,10 +208,11 @@ class Invocation:
         named = str(self.config.get("core.allowedsigners"))
         return Path(named).expanduser() if named else None
 
-    def signing_key(self, given: Path | None) -> Path | None:
-        """The key to sign with: the one given, or the one that is configured."""
+    @property
+    def signing_key(self) -> Path | None:
+        """The key to sign with, if one is configured."""
         named = str(self.config.get("user.signingkey"))
-        return given or (Path(named).expanduser() if named else None)
+        return Path(named).expanduser() if named else None
 
     def _configured(self, key: str) -> str | None:
         """A value for printing, which must not fail on, warn of or wait for the files."""

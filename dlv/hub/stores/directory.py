@@ -35,16 +35,17 @@ class DirectoryStore(Store):
             return file.read(length)
 
     def _size(self, key: str) -> int | None:
-        try:
-            with _reading(self, key):
-                return self._path(key).stat().st_size
-        except MissingObject:
-            return None
+        status = self._status(key)
+        return None if status is None else status.st_size
 
     def _modified(self, key: str) -> float | None:
+        status = self._status(key)
+        return None if status is None else status.st_mtime
+
+    def _status(self, key: str) -> os.stat_result | None:
         try:
             with _reading(self, key):
-                return self._path(key).stat().st_mtime
+                return self._path(key).stat()
         except MissingObject:
             return None
 

@@ -70,12 +70,12 @@ class ObjectStore(Store):
             raise self._translated(key, error) from error
 
     def _size(self, key: str) -> int | None:
-        found = self._head(key)
-        return None if found is None else int(found["size"])
+        head = self._head(key)
+        return None if head is None else int(head["size"])
 
     def _modified(self, key: str) -> float | None:
-        found = self._head(key)
-        return None if found is None else float(found["last_modified"].timestamp())
+        head = self._head(key)
+        return None if head is None else float(head["last_modified"].timestamp())
 
     def _head(self, key: str) -> Any:
         try:
