@@ -24,7 +24,7 @@ from dlv.weights.writer import PackRecord
 
 LEAST = 8 << 20  # bytes of packs that belong together; smaller ones are merged with others
 MOST_FOOTER = 64 << 20
-SLICE = 2 << 20  # bytes of a request; an interruption loses the requests in flight
+SLICE = 4 << 20  # bytes of a request; an interruption loses the requests in flight
 
 
 def whole_packs(locators: Iterable[Locator], needed: Iterable[Piece]) -> dict[str, int]:
