@@ -23,6 +23,7 @@ from dlv.metadata.facts import StagedFile
 from dlv.objects.manifest import check_name
 from dlv.repository.handle import Repository
 from dlv.runs import Run, Spool
+from dlv.shown import Shown, frame
 from dlv.versions.add import Request as AddRequest
 from dlv.versions.commit import Committed
 from dlv.versions.draft import network_of, unwrapped, weights_of
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from dlv.curves.logged import Curves
     from dlv.dql.answers import Answer
     from dlv.kinds import Promised
+    from dlv.versions.diff import Diff
 
 __all__ = ["Repo", "Version", "log_model", "open", "unwrapped"]
 
@@ -74,6 +76,15 @@ def _find_promised(repository: Repository) -> Promised | None:
     return promised.find_promised(repository, os.environ)
 
 
+def _draw(value: Any) -> str | None:
+    import dlv.ui.notebook as notebook
+
+    return notebook.html(value)
+
+
+Shown.draw = _draw  # notebooks
+
+
 def log_model(
     model: Any,
     example: Any,
@@ -92,7 +103,7 @@ def log_model(
     )
 
 
-class Repo:
+class Repo(Shown):
     """A repository. Versions are looked up by reference: `repo["lenet@best:accuracy"]`."""
 
     def __init__(self, repository: Repository) -> None:
@@ -101,6 +112,48 @@ class Repo:
 
     def __repr__(self) -> str:
         return f"<dlv repository {self.repository.root}: {len(self)} versions>"
+
+    def _repr_html_(self) -> str | None:
+        import dlv.ui.notebook as notebook
+
+        self._refresh()
+        return notebook.repository_html(self.repository)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [*self.names, *(version.label for version in self)]
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with a row for each version: its metrics and hyperparameters."""
+        import dlv.versions.history as history
+
+        self._refresh()
+        entries = history.list_versions(self.repository, history.Filter()).entries
+        metrics = sorted({name for entry in entries for name in entry.metrics})
+        parameters = sorted({name for entry in entries for name in entry.parameters})
+        rows = [
+            (
+                *(entry.version.label, entry.version.created, entry.version.message),
+                *(None if n not in entry.metrics else entry.metrics[n].last for n in metrics),
+                *(entry.parameters.get(name) for name in parameters),
+            )
+            for entry in entries
+        ]
+        return frame(rows, ["version", "created", "message", *metrics, *parameters])
+
+    def diff(self, *references: str, everything: bool = False, planes: int | None = None) -> Diff:
+        """Compare versions with the first one, as `dlv diff` does."""
+        import dlv.versions.diff as diffing
+
+        self._refresh()
+        if len(references) < 2:
+            raise UsageError("two versions are required", hint='repo.diff("lenet@1", "lenet@2")')
+        return diffing.diff(
+            self.repository,
+            references,
+            everything=everything,
+            planes=planes,
+            jobs=int(self._config.get("core.jobs")) or os.cpu_count() or 1,
+        )
 
     def __enter__(self) -> Self:
         return self

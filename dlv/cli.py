@@ -47,6 +47,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "Metrics and evaluation",
     ),
     "plots": ("plots", "Draw metrics in the terminal or to a file", "Metrics and evaluation"),
+    "ui": ("ui", "Show the repository in the browser", "Metrics and evaluation"),
     "tensorboard": ("tensorboard", "Show curves in TensorBoard", "Metrics and evaluation"),
     "eval": ("eval", "Evaluate versions on data and save the results", "Metrics and evaluation"),
     "trials": ("trials", "List sweeps, or show the trials of one", "Metrics and evaluation"),
@@ -121,6 +122,10 @@ HABITS = {
     "board": "tensorboard",
     "sweeps": "trials",
     "runs": "trials",
+    "serve": "ui",
+    "web": "ui",
+    "gui": "ui",
+    "dashboard": "ui",
     "settings": "config",
 }
 OPTION_HABITS = {
@@ -139,7 +144,7 @@ OPTION_HABITS = {
     ),
     ("dlv log", "-p"): ("dlv log does not show changes", "dlv diff HEAD~1 HEAD"),
 }
-NOT_YET = ("merge", "rebase", "serve", "ui")
+NOT_YET = ("merge", "rebase")
 
 
 class Program(click.Group):

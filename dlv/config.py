@@ -181,6 +181,7 @@ KEYS: dict[str, Key] = {
     ),
     "curves.restarts": Key("points of a restarted run", "marked", ("marked", "preempt", "keep")),
     "curves.cap": Key("most points of one answer about curves", 10_000_000, least=1),
+    "ui.port": Key("port of dlv ui; 0 picks a free one", 8712, least=0),
     "eval.precision": Key("of the full evaluation", "float64", ("float64", "float32")),
 }
 

@@ -39,6 +39,7 @@ SAMPLES: dict[str, tuple[str, str, str, str]] = {
     "core.hints": ("false", "true", "false", "true"),
     "core.singlehost": ("true", "false", "true", "false"),
     "core.wait": ("3", "0.5", "0", "inf"),
+    "ui.port": ("0", "8000", "9000", "1"),
     "gc.grace": ("1d", "12h", "0", "30d"),
     "commit.recheck": ("stat", "hash", "stat", "hash"),
     "commit.optimizer": ("drop", "keep", "drop", "keep"),

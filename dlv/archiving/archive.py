@@ -27,7 +27,8 @@ from dlv.dataclass import dataclass
 from dlv.errors import StorageError
 from dlv.metadata import matrices, usage
 from dlv.pas.footer import Encoding
-from dlv.pas.storage_graph import Scheme
+from dlv.pas.plan import make_plan
+from dlv.pas.storage_graph import MAX_DEPTH, Scheme, StoragePlan, budgets_of
 from dlv.repository.handle import Repository
 
 
@@ -45,9 +46,22 @@ class Row:
     depth: int
 
 
+@dataclass(frozen=True)
+class Point:
+    """What all weights take under a limit, and how long the slowest checkpoint takes to read."""
+
+    alpha: float | None
+    bytes: int
+    microseconds: int
+
+
 @dataclass
 class Archived:
-    """The plan, and what came of it unless it was a rehearsal."""
+    """The plan, and what came of it unless it was a rehearsal.
+
+    `tradeoff` has what other limits would cost, if that was asked for; `today` and `planned` are
+    the same of what is stored now and of this plan.
+    """
 
     rows: list[Row]
     snapshots: list[Timing]
@@ -63,6 +77,9 @@ class Archived:
     freed: int = 0
     waiting: int = 0
     resumed: bool = False
+    tradeoff: Sequence[Point] = ()
+    today: Point | None = None
+    planned: Point | None = None
 
     @property
     def slowest(self) -> Timing | None:
@@ -89,6 +106,8 @@ def archive(
             export(plan, request)
             outcome = _outcome(repository, plan, request)
             outcome.dry_run, outcome.resumed = dry_run, resumed
+            if request.explore:
+                _explore(plan, outcome)
             if not dry_run:
                 chosen = _chosen(plan, planner)
                 outcome.changed = len(chosen)
@@ -100,6 +119,27 @@ def archive(
             _measure(repository, outcome, plan)
     outcome.seconds = time.monotonic() - started
     return outcome
+
+
+ALPHAS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)  # times the fastest possible reading
+
+
+def _explore(plan: Proposal, outcome: Archived) -> None:
+    """Plan anew for a row of limits: the curve of storage against reading time."""
+    graph, scheme = plan.graph, plan.scheme
+
+    def point(alpha: float | None, chosen: StoragePlan) -> Point:
+        slowest = max(chosen.snapshot_costs(graph, scheme), default=0)
+        return Point(alpha, chosen.storage(graph), slowest)
+
+    found = []
+    for alpha in (*ALPHAS, None):
+        limits = budgets_of(plan.planned.minima, [alpha] * len(plan.planned.minima))
+        made = make_plan(graph, limits, scheme, "best", max_depth=MAX_DEPTH)
+        found.append(point(alpha, made.plan))
+    outcome.tradeoff = found
+    outcome.today = point(None, StoragePlan(plan.layout.placed(set())))
+    outcome.planned = point(None, plan.plan)
 
 
 def _clean(repository: Repository, outcome: Archived) -> None:

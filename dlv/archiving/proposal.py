@@ -56,6 +56,7 @@ class Request:
     author: str = ""
     export_graph: Path | None = None
     export_plan: Path | None = None
+    explore: bool = False  # plan for other limits, too
     speeds: Speeds = ORDINARY
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dlv.commands.shared import planning
+from dlv.commands.shared import planning, reporting
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
@@ -24,6 +24,7 @@ _ROWS = ("calibration", "config", "sets")
         "dlv archive --dry-run",
         "dlv archive --budget lenet@latest=200ms",
         "dlv archive --alpha 3 --algorithm mt --dry-run",
+        "dlv archive --dry-run -o plan.html",
         "dlv archive --bounds lenet",
     ],
     exits={9: "the budgets cannot be met"},
@@ -60,7 +61,10 @@ _ROWS = ("calibration", "config", "sets")
 @option("--export-graph", type=click.Path(path_type=Path), help="Write the storage graph to PATH.")
 @option("--export-plan", type=click.Path(path_type=Path), help="Write the plan to PATH.")
 @option("--dry-run", is_flag=True, help="Show the plan, change nothing.")
-def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
+@reporting.report_options("Write a report of a --dry-run as an .html file.")
+def run(
+    call: Invocation, refs: tuple[str, ...], output: str | None, show: bool, **given: Any
+) -> None:
     """Compress weights with deltas.
 
     Finds the smallest storage in which every checkpoint can still be read in time (config:
@@ -69,6 +73,9 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
     versions are rewritten. With --bounds, weights are stored so that dlv eval --progressive can
     decide from their first bytes.
     """
+    target = reporting.target(call, output, show)
+    if target is not None and not given["dry_run"]:
+        raise UsageError("--output requires --dry-run", hint="dlv archive --dry-run -o plan.html")
     if given["bounds"] or any(given[name] for name in _ROWS):
         _bounds(call, refs, given)
         return
@@ -77,7 +84,8 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     options = {name: given[name] for name in _ASKED.split()}
-    asked = planning.request(call, refs, scheme=given["retrieval"], **options)
+    options |= {"scheme": given["retrieval"], "explore": target is not None}
+    asked = planning.request(call, refs, **options)
     if given["explain"] is not None:
         import dlv.archiving.proposal as proposal
 
@@ -90,7 +98,15 @@ def run(call: Invocation, refs: tuple[str, ...], **given: Any) -> None:
     dry = given["dry_run"]
     outcome = archiving.archive(call.repository, asked, dry_run=dry, progress=call.progress)
     document, blocks = view.archived(outcome)
-    call.output.emit("archive", document, *blocks)
+    if target is None:
+        call.output.emit("archive", document, *blocks)
+    else:
+        import dlv.ui.frame as frames
+        import dlv.ui.storage as pages
+
+        sections = pages.plan(outcome, blocks, frames.Frame(call.output.now))
+        reporting.write_report(target, "Storage plan", sections)
+        reporting.deliver(call, "archive", document, target, show=show)
     planning.tell_waiting(call, outcome.waiting)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from dlv.commands.shared import reporting
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
@@ -21,6 +22,8 @@ from dlv.errors import UsageError
         "dlv desc lenet@1 --tensor conv1.weight",
         "dlv desc lenet@2 --stats --json",
         "dlv desc lenet@2 --card",
+        "dlv desc lenet@2 -o lenet.html --open",
+        "dlv desc lenet@2 --network -o lenet.svg",
         "dlv desc lenet@1 --tensor conv1.weight --planes 2",
         "dlv desc lenet --activations conv1 --activations fc1 --data test.npz",
     ],
@@ -51,14 +54,7 @@ from dlv.errors import UsageError
     metavar="K=V",
     help="Change a setting, such as data.scale=1/255.",
 )
-@option(
-    "-o",
-    "--output",
-    "out",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write activations here.",
-)
+@reporting.report_options("Write a report (.html), the network (.svg, .png), or activations.")
 @option("--all", "everything", is_flag=True, help="Include optimizer state.")
 def run(
     call: Invocation,
@@ -71,6 +67,8 @@ def run(
     planes: int | None,
     everything: bool,
     card: bool,
+    output: str | None,
+    show: bool,
     **given: Any,
 ) -> None:
     """Describe a version in full.
@@ -90,10 +88,12 @@ def run(
     if planes is not None and matrix is None and not stats and not named:
         raise UsageError("--planes requires --tensor, --stats or --activations")
     if not named and any(given.values()):
-        raise UsageError("--data, --set and --output require --activations")
+        raise UsageError("--data and --set require --activations")
     if named:
-        _activations(call, ref, planes, **given)
+        _activations(call, ref, planes, out=None if output is None else Path(output), **given)
         return
+    kinds = reporting.PICTURES if drawn else reporting.REPORT
+    target = reporting.target(call, output, show, (*reporting.REPORT, *kinds))
     import dlv.views.description as view
 
     brief = drawn or layers or tensors or stats or matrix is not None
@@ -113,26 +113,17 @@ def run(
     for note in found.notes:
         call.output.warn(note)
     document = view.version_document(found) if matrix is None else view.matrix_document(found)
+    parts = {"tensor": matrix, "network": drawn, "layers": layers, "tensors": tensors}
+    part = next((name for name, wanted in (parts | {"stats": stats}).items() if wanted), "")
     ids = [found.version.id]
-    if matrix is not None:
-        call.output.emit("desc", document, *view.matrix_blocks(found, call.output), ids=ids)
-    elif drawn:
-        call.output.emit(
-            "desc", document, *view.network_blocks(found, call.output, drawn=True), ids=ids
-        )
-    elif layers:
-        call.output.emit("desc", document, *view.layers(found, call.output), ids=ids)
-    elif tensors:
-        table = view.tensors_table(found, everything=everything)
-        call.output.emit("desc", document, table, ids=ids)
-    elif stats:
-        import dlv.views.values as values
-
-        read = values.reading_lines(list(found.readings.values()))
-        call.output.emit("desc", document, view.statistics_table(found), *read, ids=ids)
-    else:
-        blocks = view.whole(found, call.output, everything=everything)
+    if target is None:
+        blocks = view.blocks(found, call.output, part, everything=everything)
         call.output.emit("desc", document, *blocks, ids=ids)
+        return
+    import dlv.ui.version as pages
+
+    pages.write(target, repository, found, part, call.output.now, reporting.command())
+    reporting.deliver(call, "desc", document, target, show=show, ids=ids)
 
 
 def _card(call: Invocation, ref: str) -> None:

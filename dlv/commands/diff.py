@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dlv.commands.shared import reporting
 from dlv.commands.shared.invocation import Invocation, open_weights
 from dlv.commands.shared.options import argument, command, option
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         "dlv diff lenet@1 lenet@2 --metrics --format md",
         "dlv diff HEAD~1 HEAD --files",
         "dlv diff lenet@1 lenet@2 --tensors --planes 3",
+        "dlv diff lenet@1 lenet@2 -o diff.html --open",
     ],
     exits={1: "the versions differ, with --exit-code", 4: "no such version, checkpoint or layer"},
 )
@@ -38,12 +40,15 @@ if TYPE_CHECKING:
 )
 @option("--all", "everything", is_flag=True, help="Show unchanged items, too.")
 @option("--exit-code", is_flag=True, help="Exit with 1 if anything differs.")
+@reporting.report_options()
 def run(
     call: Invocation,
     refs: tuple[str, ...],
     layer: str | None,
     planes: int | None,
     everything: bool,
+    output: str | None,
+    show: bool,
     **given: bool,
 ) -> int | None:
     """Compare versions; the first is the base.
@@ -58,6 +63,7 @@ def run(
     import dlv.views.difference_records as records
     import dlv.views.differences as view
 
+    target = reporting.target(call, output, show)
     elsewhere = {text: call.look_at(text) for text in refs if call.names_remote([text])}
     with call.progress("Comparing") as bar:
         found = diffing.diff(
@@ -69,11 +75,22 @@ def run(
             everything=everything,
             planes=planes,
             opened=open_weights,
+            jobs=call.jobs,
             progress=bar.advance,
         )
     for note in found.notes:
         call.output.warn(note)
     body: list[Block]
+    if target is not None:
+        import dlv.ui.comparison as pages
+        import dlv.ui.frame as frames
+
+        sections = pages.sections(
+            call.repository, found, frames.Frame(call.output.now), everything=everything
+        )
+        reporting.write_report(target, pages.title(found), sections)
+        reporting.deliver(call, "diff", records.document(found), target, show=show)
+        return 1 if given["exit_code"] and not found.same else None
     if call.output.format == "md":
         body = [view.markdown(found, everything)]
     elif call.output.format == "csv":

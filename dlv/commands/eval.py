@@ -7,33 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dlv.commands.shared import reporting
 from dlv.commands.shared.invocation import Invocation
-from dlv.commands.shared.options import Option, argument, command, option
+from dlv.commands.shared.options import AfterEquals, argument, command, option
 from dlv.errors import DlvError
 
 if TYPE_CHECKING:
     import dlv.evaluation.evaluate as evaluate
 
 MODES = ("guaranteed", "calibrated")
-
-
-class _AfterEquals(Option):
-    """An option whose value, which may be left out, stands after `=` and never in the next word."""
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        super().add_to_parser(parser, ctx)
-        parse = parser.parse_args
-
-        def completed(args: list[str]) -> Any:
-            end = args.index("--") if "--" in args else len(args)
-            return parse(
-                [
-                    f"{word}={self.flag_value}" if word in self.opts and at < end else word
-                    for at, word in enumerate(args)
-                ]
-            )
-
-        parser.parse_args = completed
 
 
 @command(
@@ -43,7 +25,7 @@ class _AfterEquals(Option):
         "dlv eval lenet@1/100 lenet@2 lenet@3 test.npz --no-save",
         "dlv eval lenet test.npz --confusion --predictions-out predictions.csv",
         "dlv eval lenet test.npz --activations conv1 -o conv1.npz --set data.rows=10",
-        "dlv eval lenet test.npz --progressive --json",
+        "dlv eval lenet test.npz --progressive -o eval.html",
     ],
     exits={
         4: "no such version, layer or file, or no network or weights",
@@ -62,7 +44,7 @@ class _AfterEquals(Option):
 )
 @click.option(
     "--progressive",
-    cls=_AfterEquals,
+    cls=AfterEquals,
     is_flag=False,
     flag_value=MODES[0],
     type=click.Choice(MODES),
@@ -93,14 +75,7 @@ class _AfterEquals(Option):
     complete="layer",
     help="Write activations of LAYER.",
 )
-@option(
-    "-o",
-    "--output",
-    "out",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Write activations here.",
-)
+@reporting.report_options("Write a report (.html), or activations.")
 @option(
     "--predictions-out",
     "labels_out",
@@ -111,7 +86,7 @@ class _AfterEquals(Option):
 @option("--batch", type=click.IntRange(1), metavar="N", help="Examples per batch.")
 @option("--no-save", is_flag=True, help="Do not save the results.")
 @option("-f", "--force", is_flag=True, help="Overwrite output files.")
-def run(call: Invocation, no_save: bool, **given: Any) -> None:
+def run(call: Invocation, no_save: bool, output: str | None, show: bool, **given: Any) -> None:
     """Evaluate versions on data and save the results.
 
     REF is a version or a checkpoint such as lenet@2/1000 [default: HEAD]. DATA is an .npz, .npy or
@@ -124,6 +99,11 @@ def run(call: Invocation, no_save: bool, **given: Any) -> None:
     import dlv.views.evaluated as view
 
     processors.bound_threads(call.environ)
+    target = None
+    if given["activations"] and output is not None:
+        given["out"] = Path(output)
+    else:
+        target = reporting.target(call, output, show)
     repository, given["words"], remote = call.look_with_data(given["words"])
     with call.progress("Evaluating", rows=True) as bar:
         import dlv.evaluation.evaluate as evaluate
@@ -141,14 +121,21 @@ def run(call: Invocation, no_save: bool, **given: Any) -> None:
     if remote is not None:
         import dlv.hub.signing as signing
 
-        ids = {result.id for result in found.results}
-        signed = signing.is_signed(remote, ids, call.signers)
+        versions = {result.id for result in found.results}
+        signed = signing.is_signed(remote, versions, call.signers)
         if not signed and any(result.mode == "progressive" for result in found.results):
             call.output.warn(f"guaranteed if {remote.name} is honest: no known key signed it")
         document["remote"], line = view.fetched(remote, signed=signed)
         blocks += [line]
+    ids = [each.id for each in found.results]
     try:
-        call.output.emit("eval", document, *blocks, ids=[each.id for each in found.results])
+        if target is None:
+            call.output.emit("eval", document, *blocks, ids=ids)
+        else:
+            import dlv.ui.evaluation as pages
+
+            pages.write(target, found, call.output.now, reporting.command())
+            reporting.deliver(call, "eval", document, target, show=show, ids=ids)
         for path in found.written:
             call.output.detail(f"wrote {path}")
     except BaseException:  # the output was closed, but the files are written

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import webbrowser
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from dlv.commands.shared import reporting
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.config import KEYS
-from dlv.errors import UsageError
 from dlv.terminal.output import Verbatim
 from dlv.terminal.table import Cell, Column, Number, Table, escape
 
@@ -50,8 +48,7 @@ RESTARTS = KEYS["curves.restarts"].choices
     help="Smooth like TensorBoard, 0 to 0.999.",
 )
 @option("--log-scale", "log", is_flag=True, help="Use a logarithmic axis.")
-@option("-o", "--output", metavar="FILE", help="Write an .html or .png file.")
-@option("--open", "show", is_flag=True, help="Open it in the browser.")
+@reporting.report_options("Write a report (.html) or a picture (.svg, .png).")
 def run(
     call: Invocation,
     refs: tuple[str, ...],
@@ -68,12 +65,12 @@ def run(
     One chart for each metric, one line for each version; REF is HEAD by default. Extremes are
     never smoothed away by the resolution. In a pipe, the points are printed.
     """
-    if show and output is None:
-        raise UsageError("--open requires --output", hint="dlv plots -o curves.html --open")
     import dlv.curves.figures as figures
     import dlv.report.curve_charts as curve_charts
 
-    target = None if output is None else curve_charts.target(Path(call.directory, output))
+    target = reporting.target(call, output, show, curve_charts.KINDS)
+    if target is not None and target.suffix.lower() == ".png":
+        curve_charts.check_matplotlib()
     policy = call.config.given("curves.restarts", restarts)
     found = figures.curves(
         *(call.repository, refs or ("HEAD",)),
@@ -84,18 +81,27 @@ def run(
     )
     for note in found.notes:
         call.output.warn(note)
-    charts = curve_charts.charts(found.curves, smooth=smooth or 0.0, log=log)
+    about = {}
+    if target is not None:
+        import dlv.ui.curves as pages
+
+        about = pages.settings_of(call.repository, found)
+    charts = curve_charts.charts(found.curves, smooth=smooth or 0.0, log=log, about=about)
     if not found.curves:
         call.output.message("no metrics")
     elif target is not None:
-        curve_charts.write(target, charts)
+        curve_charts.write(target, charts, reporting.command())
     document: dict[str, Any] = {
         "metrics": [_record(curve) for curve in found.curves],
-        "output": None if target is None or not charts else str(target),
+        "output": None,
     }
+    ids = [curve.summary.hash for curve in found.curves if curve.summary.hash]
     body: Table | Verbatim = _points(found.curves)
+    if target is not None and charts:
+        reporting.deliver(call, "plots", document, target, show=show, ids=ids)
+        return
     if target is not None:
-        body = Verbatim([str(target)] if charts else [])
+        body = Verbatim([])
     elif call.output.terminal:
         import dlv.report.dots as dots
 
@@ -103,11 +109,7 @@ def run(
         braille = call.output.can_print("⣿│└")
         screen = dots.Screen(call.output.width, call.output.paint, colour, braille)
         body = Verbatim(list(curve_charts.lines(charts, screen, escape)))
-    call.output.emit(
-        "plots", document, body, ids=[c.summary.hash for c in found.curves if c.summary.hash]
-    )
-    if show and charts and target is not None:
-        webbrowser.open(target.resolve().as_uri())
+    call.output.emit("plots", document, body, ids=ids)
 
 
 def _points(curve_list: Sequence[figures.Curve]) -> Table:

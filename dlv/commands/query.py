@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from dlv.commands.shared import reporting
 from dlv.commands.shared.asking import Session, typed
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, chosen, command, option
@@ -65,18 +66,21 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
 @option("--strict", is_flag=True, help="Fail if a derived network is invalid.")
 @option("-f", "--force", is_flag=True, help="Let `define` overwrite a saved query.")
 @option("--list", "listed", is_flag=True, help="List saved queries.")
-@option("--show", metavar="NAME", complete="saved", help="Print a saved query.")
+@option("--show", "shown", metavar="NAME", complete="saved", help="Print a saved query.")
 @option("--forget", metavar="NAME", complete="saved", help="Delete a saved query.")
+@reporting.report_options()
 def run(
     call: Invocation,
     text: tuple[str, ...],
     file: str | None,
     listed: bool,
-    show: str | None,
+    shown: str | None,
     forget: str | None,
     remote: str | None,
     given: tuple[str, ...],
     exit_code: bool,
+    output: str | None,
+    show: bool,
     **asked: bool | str,
 ) -> int | None:
     """Search versions; derive and train networks.
@@ -85,11 +89,14 @@ def run(
     finds versions and layers, `slice` and `construct` derive networks, `evaluate` trains them,
     `into "name"` commits them, and `define NAME as` saves a query. Syntax: dlv help query.
     """
-    about = listed + (show is not None) + (forget is not None)
+    target = reporting.target(call, output, show)
+    about = listed + (shown is not None) + (forget is not None)
     if about > 1 or (about and (text or file)):
         raise UsageError("a query, --list, --show and --forget cannot be combined")
+    if about and target is not None:
+        raise UsageError("--output requires a query")
     if about:
-        _saved(call, show, forget)
+        _saved(call, shown, forget)
         return None
     import dlv.dql.words.parameters as values
 
@@ -98,9 +105,16 @@ def run(
     session = Session(call, call.output.format, parameters=values.parameters(given), **asked)
     words = typed(call, text, file)
     if words is None:
+        if target is not None:
+            raise UsageError("--output requires a query")
         session.prompt()
         return None
+    if target is not None:
+        session.sections = []
     found = session.ask(words)
+    if target is not None:
+        session.report(target, " ".join(words.split()), reporting.command())
+        reporting.deliver(call, "query", session.document, target, show=show, ids=session.ids)
     return 1 if exit_code and not found else None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlv.commands.shared import reporting
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import NotFound, UsageError
@@ -17,13 +19,16 @@ if TYPE_CHECKING:
 
 @command(
     "trials",
-    examples=["dlv trials", "dlv trials --json", "dlv trials -q"],
+    examples=["dlv trials", "dlv trials --json", "dlv trials latest -o sweep.html --open"],
     exits={4: "no such sweep or trial"},
 )
 @argument("run", required=False, metavar="[SWEEP]", complete="run")
 @argument("trial", required=False, metavar="[TRIAL]")
 @option("--stop", is_flag=True, help="Stop the sweep at the next log of each trial.")
-def run(call: Invocation, run: str | None, trial: str | None, stop: bool) -> None:
+@reporting.report_options()
+def run(
+    call: Invocation, run: str | None, trial: str | None, stop: bool, output: str | None, show: bool
+) -> None:
     """List sweeps, or show the trials of one.
 
     SWEEP is the beginning of an id, or latest. Its trials are ranked, with the state of each and
@@ -32,6 +37,9 @@ def run(call: Invocation, run: str | None, trial: str | None, stop: bool) -> Non
     """
     if stop and (run is None or trial is not None):
         raise UsageError("--stop requires a SWEEP", hint="dlv trials")
+    target = reporting.target(call, output, show)
+    if target is not None and (run is None or trial is not None):
+        raise UsageError("--output requires a SWEEP", hint="dlv trials latest -o sweep.html")
     if not call.repository.trials_path.exists():
         if run is not None:
             raise NotFound(f"no such sweep: {run}", why="no query has run `evaluate` here")
@@ -50,7 +58,7 @@ def run(call: Invocation, run: str | None, trial: str | None, stop: bool) -> Non
         if stop:
             book.stop(name)
         if trial is None:
-            _run(call, book, name)
+            _run(call, book, name, target, show=show)
         else:
             _trial(call, book, name, trial)
 
@@ -83,11 +91,22 @@ def _sparkline(call: Invocation) -> view.Sparkline | None:
     return call.output.sparkline if call.output.terminal else None
 
 
-def _run(call: Invocation, book: Ledger, name: str) -> None:
+def _run(call: Invocation, book: Ledger, name: str, target: Path | None, *, show: bool) -> None:
     import dlv.views.trials as view
 
     found, results = book.run(name), book.result(name)
     document, blocks = view.one_run(found, results, book.curves, _sparkline(call))
+    if target is not None:
+        import dlv.ui.frame as frames
+        import dlv.ui.sweep as pages
+
+        sections = pages.sections(found, results, book.curves, frames.Frame(call.output.now))
+        query = " ".join(found.text.split())
+        reporting.write_report(target, f"sweep {name[:7]}", sections, about=query)
+        reporting.deliver(
+            call, "trials", document, target, show=show, ids=[each.trial for each in results]
+        )
+        return
     call.output.emit("trials", document, *blocks, ids=[each.trial for each in results])
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -87,12 +89,20 @@ class Board(ABC):
     location: str  # as people know it
 
     def __init__(
-        self, repository: Repository | None, *, cap: int = CAP, restarts: str | None, tell: Tell
+        self,
+        repository: Repository | None,
+        *,
+        cap: int = CAP,
+        restarts: str | None,
+        tell: Tell,
+        reload: float = RELOAD,
     ) -> None:
         """`restarts` None: as marked, and where another policy would hide more, that is told."""
         self._tell = tell
         self._restarts = restarts
         self._cap = cap
+        self._reload = reload
+        self.watched = math.inf  # when somebody last looked; long ago: there is no hurry
         self._keys = BlobKeys()
         self._idle: list[_Opened] = []
         self._local = threading.local()
@@ -182,7 +192,7 @@ class Board(ABC):
                         self.look(opened.store)
                         self._advise(opened.store)
                         self._seen.set()
-                        self._ended.wait(RELOAD)
+                        self._ended.wait(self._pause())
             except DlvError as error:
                 self.tell_once(": ".join(filter(None, (error.message, error.why, error.hint))))
             except Exception as error:  # what is shown already is shown on
@@ -191,6 +201,9 @@ class Board(ABC):
                 continue  # another file is there now
             # What went wrong may be over at the next look.
             self._ended.wait(RELOAD)
+
+    def _pause(self) -> float:
+        return self._reload if time.monotonic() - self.watched < 3 * RELOAD else RELOAD
 
     def _advise(self, store: CurveStore) -> None:
         if self._restarts is not None or self._advised:
@@ -309,10 +322,11 @@ class DirectoryBoard(Board):
         cap: int = CAP,
         restarts: str | None = None,
         tell: Tell,
+        reload: float = RELOAD,
     ) -> None:
         if not directory.is_dir():
             raise NotFound(f"no such directory: `{directory}`")
-        super().__init__(repository, cap=cap, restarts=restarts, tell=tell)
+        super().__init__(repository, cap=cap, restarts=restarts, tell=tell, reload=reload)
         self._directory = directory.resolve()
         self.location = str(directory)
         self.experiment = ingest.text_of(self._directory)

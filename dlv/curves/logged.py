@@ -19,6 +19,7 @@ from dlv.events.provider.sampling import Choice, Sampling, Steps
 from dlv.events.provider.store import Blobs, ByRun, ChosenRuns, Points, Store, Tensor
 from dlv.metadata.versions import Version
 from dlv.repository.handle import Repository
+from dlv.shown import Shown
 
 COLUMNS = ("run", "tag", "step", "wall_time", "value")
 
@@ -58,7 +59,7 @@ class BlobSequence(Sequence[bytes]):
         return f"<dlv blobs: {len(self)} at step {self.step}>"
 
 
-class Curves:
+class Curves(Shown):
     """Series by run and tag. A version is the run `lenet@3`, what it logged below it others.
 
     `remarks`: (series or file, why missing or cut off).
@@ -88,6 +89,13 @@ class Curves:
 
     def __repr__(self) -> str:
         return f"<dlv curves of {len(self.runs)} runs>"
+
+    def __getitem__(self, tag: str) -> dict[str, Points]:
+        """The scalars of a metric, by run: `curves["loss"]["lenet@3"].values`."""
+        return {run: by_tag[tag] for run, by_tag in self.scalars(tag).items() if tag in by_tag}
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self.tags()
 
     @property
     def runs(self) -> list[str]:

@@ -9,20 +9,20 @@ import dlv.disk.paths as paths
 import dlv.dql.execute as execute
 from dlv.dataclass import dataclass
 from dlv.dql.outcome import Explained, Model, Networks, Outcome, QueryOptions, Table, Trial, Trials
-from dlv.errors import UsageError, require
 from dlv.metadata import versions
 from dlv.metadata.rows import VersionCell
 from dlv.network.edits.wiring import Edit
 from dlv.network.graph import Network
 from dlv.network.verify import Problem
 from dlv.repository.handle import Repository
+from dlv.shown import Shown, frame
 from dlv.versions.version import Version
 
 TOGETHER = 500  # versions that are looked up at once
 
 
 @dataclass(frozen=True)
-class DerivedNetwork:
+class DerivedNetwork(Shown):
     """A network that a query has made. `origins`: labels of the models that give just this one.
 
     `source` is the version that its weights come from, `version` the one that `into` made of it.
@@ -70,7 +70,7 @@ class TriedNetwork:
         return f"<dlv trial {self.id[:12]} {self.state} at {self.step}: {told}>"
 
 
-class Answer(Sequence[tuple[Any, ...]]):
+class Answer(Sequence[tuple[Any, ...]], Shown):
     """The rows of a query, each a tuple; `networks` where it was slice or construct, `trials`
     and rows of them where it was evaluate.
 
@@ -111,13 +111,7 @@ class Answer(Sequence[tuple[Any, ...]]):
 
     def to_pandas(self) -> Any:
         """A DataFrame, in which versions stand by their labels."""
-        try:
-            pandas = require("pandas", "pandas")
-        except UsageError as error:
-            error.hint = "pip install pandas"
-            raise
-        rows = [[_plain(value) for value in row] for row in self.rows]
-        return pandas.DataFrame(rows, columns=self.columns)
+        return frame(([_plain(value) for value in row] for row in self.rows), self.columns)
 
 
 def ask(

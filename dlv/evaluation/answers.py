@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from dlv.dataclass import dataclass
 from dlv.errors import Conflict, UsageError
 from dlv.evaluation.data import Rows
 from dlv.kinds import Array
+from dlv.shown import Shown, frame
 
 Labels = NDArray[np.int64]
 
@@ -145,7 +146,7 @@ class Confusion:
 
 
 @dataclass
-class Evaluation:
+class Evaluation(Shown):
     """One snapshot tested on one data set.
 
     `labels` holds -1 for rows without one. `mode`: full, progressive or calibrated. `reference`:
@@ -186,6 +187,23 @@ class Evaluation:
         at = "" if self.step is None else f"/{self.step}"
         values = "".join(f", {name} {value:.4g}" for name, value in self.metrics.items())
         return f"<dlv evaluation of {self.version}{at}: {self.rows} examples{values}>"
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with a row for each example: prediction, and whether it is guaranteed."""
+        proved = [None] * self.rows if self.proved is None else self.proved.tolist()
+        names = self.classes
+        told = [
+            None
+            if label == OPEN
+            else label
+            if names is None or label >= len(names)
+            else names[label]
+            for label in self.labels.tolist()
+        ]
+        return frame(
+            zip(range(self.rows), told, proved, strict=True),
+            ["example", "prediction", "guaranteed"],
+        )
 
     @property
     def accuracy(self) -> float | None:

@@ -17,6 +17,7 @@ from dlv.network.ops.op import op_of
 from dlv.network.order import reached, topological
 from dlv.network.sizes import Shape
 from dlv.network.vocabulary import OPS, attributes, complete
+from dlv.shown import Shown
 
 FORMAT = 1
 
@@ -46,7 +47,7 @@ class Edge:
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(Shown):
     """A DAG of layers. Immutable: an edit makes a new one."""
 
     inputs: tuple[Input, ...] = ()

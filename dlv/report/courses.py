@@ -26,6 +26,7 @@ class Course:
     steps: Numbers
     values: Numbers
     smoothed: Numbers | None = None  # beside the values
+    about: str = ""  # hyperparameters, to be told of while hovering
 
     @property
     def left_out(self) -> int:
@@ -58,6 +59,7 @@ def course(
     *,
     smooth: float = 0.0,
     log: bool = False,
+    about: str = "",
 ) -> Course:
     at = np.asarray(steps, np.float64)
     found = np.asarray(values, np.float64)
@@ -69,7 +71,7 @@ def course(
     if log:
         found = np.where(found > 0, found, np.nan)
         even = None if even is None else np.where(even > 0, even, np.nan)
-    return Course(label, at, found, even)
+    return Course(label, at, found, even, about)
 
 
 def smoothed(values: Numbers, weight: float) -> Numbers:

@@ -3,59 +3,68 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import dlv.disk.user_files as user_files
 import dlv.report.courses as courses
-import dlv.report.curves_page as curves_page
 import dlv.report.dots as dots
+import dlv.report.page as pages
 from dlv.curves.figures import Curve
-from dlv.errors import UsageError, require
+from dlv.errors import require
 from dlv.report.courses import Chart, Course, thinned
+from dlv.report.curves_picture import figure_grid, file
 
-KINDS = (".html", ".png")
+KINDS = (".html", ".svg", ".png")
 _NAMED = 4  # versions in a title
 
 
-def charts(curves: Sequence[Curve], *, smooth: float = 0.0, log: bool = False) -> list[Chart]:
-    """A chart for each name of a series, in the order of the names; a course for each version."""
+def charts(
+    curves: Sequence[Curve],
+    *,
+    smooth: float = 0.0,
+    log: bool = False,
+    about: Mapping[str, str] | None = None,
+) -> list[Chart]:
+    """A chart for each metric, in the order of their names; a course for each version.
+
+    `about` says by label what is told of a version while hovering.
+    """
+    about = about or {}
     together: dict[str, list[Course]] = {}
     for curve in curves:
         if curve.points is None:
             continue
         made = courses.course(
-            *(curve.version.label, curve.points.steps, curve.points.values), smooth=smooth, log=log
+            *(curve.version.label, curve.points.steps, curve.points.values),
+            smooth=smooth,
+            log=log,
+            about=about.get(curve.version.label, ""),
         )
         together.setdefault(curve.summary.name, []).append(made)
     return [Chart(name, tuple(each), log) for name, each in sorted(together.items())]
 
 
-def target(path: Path) -> Path:
-    """The path, if it can become a page or a picture: known before anything is read."""
-    if path.suffix.lower() not in KINDS:
-        raise UsageError(
-            f"`{path}` must end in .html or .png", hint="dlv plots --output curves.html"
-        )
-    if path.suffix.lower() == ".png":
-        check_matplotlib()
-    return path
+def write(path: Path, drawn: Sequence[Chart], command: str = "") -> None:
+    """The page or picture, whole or not at all; what stood there before is replaced.
 
-
-def write(path: Path, drawn: Sequence[Chart]) -> None:
-    """The page or picture, whole or not at all; what stood there before is replaced."""
+    `command` is what makes it, for the page to tell.
+    """
     labels = list(dict.fromkeys(course.label for chart in drawn for course in chart.courses))
     more = len(labels) - _NAMED
     title = ", ".join(labels[:_NAMED]) + (f" and {more} more" if more > 0 else "")
     with user_files.replacing(path) as out:
         if path.suffix.lower() == ".png":
             png(drawn, title, out)
+        elif path.suffix.lower() == ".svg":
+            out.write(file(drawn, title, pages.style()).encode())
         else:
             about = "Training curves of " + (
                 f"{len(labels)} versions" if len(labels) > 1 else "a version"
             )
-            out.write(("\n".join(curves_page.html(drawn, title, about)) + "\n").encode())
+            sections = [pages.Section("", figure_grid(drawn))]
+            out.write(pages.page(title, about, command, sections).encode())
 
 
 def lines(drawn: Sequence[Chart], screen: dots.Screen, name: Callable[[str], str]) -> Iterator[str]:
@@ -70,7 +79,7 @@ def lines(drawn: Sequence[Chart], screen: dots.Screen, name: Callable[[str], str
 
 
 _COLUMNS = 640
-_COLOURS = ("#1763c6", "#b34a00", "#1b7a3d", "#a3217f", "#6a4bc4", "#8a6100", "#0b7580", "#c0272d")
+_COLOURS = ("#1763c6", "#e71417", "#088366", "#7d2367", "#7d36fc", "#50801c", "#007a9c", "#e0155c")
 _DASHES = ("-", "--", ":", "-.")
 
 

@@ -1,32 +1,39 @@
-"""Curves of versions as a page: a chart for each series, and what it comes to in figures."""
+"""Curves as SVG: a chart for each metric, a line for each version, and figures below it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from html import escape
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from dlv.report.courses import Chart, Course, Numbers, log_ticks, padded, thinned, ticks
+from dlv.report.markup import Html, scrolling, text
 
 WIDTH, HEIGHT = 640, 300
 COLOURS = 8  # classes c0 .. c7 of the page's style; then they come again, dashed
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 16, 12, 24
 _COLUMNS = 320
+FEW = 8  # lines of which the numbers are shown at once
 
 
 def svg(chart: Chart, place: int) -> Iterator[str]:
     """The lines of the element; `place` tells it from the others of a page."""
     box = _Box(chart)
-    title = escape(chart.title)
     yield (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="t{place}">'
-        f'<title id="t{place}">{title}, by step</title>'
+        f'<svg class="curves" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="t{place}"'
+        f' data-scale="{box.scale()}"{" data-log" if chart.log else ""}>'
+        f'<title id="t{place}">{text(chart.title)}, by step</title>'
     )
     yield from box.axes()
+    yield '<path class="guide" d=""/>'
     for number, course in enumerate(chart.courses):
-        yield f'<g class="{line_class(number)}"><title>{escape(course.label)}</title>'
+        about = f' data-about="{text(course.about)}"' if course.about else ""
+        told = f"{course.label}: {course.about}" if course.about else course.label
+        yield (
+            f'<g class="{line_class(number)}" data-name="{text(course.label)}"{about}>'
+            f"<title>{text(told)}</title>"
+        )
         if course.smoothed is not None:
             yield f'<path class="raw" d="{box.path(course.steps, course.values)}"/>'
             yield f'<path d="{box.path(course.steps, course.smoothed)}"/>'
@@ -57,6 +64,11 @@ class _Box:
 
     def y(self, value: float) -> float:
         return HEIGHT - _BOTTOM - _share(value, self.upwards) * (HEIGHT - _TOP - _BOTTOM)
+
+    def scale(self) -> str:
+        """Left, right, bottom and top in the picture, then the steps and values there."""
+        places = (_LEFT, WIDTH - _RIGHT, HEIGHT - _BOTTOM, _TOP)
+        return " ".join(f"{number:.10g}" for number in (*places, *self.across, *self.upwards))
 
     def axes(self) -> Iterator[str]:
         right, bottom = WIDTH - _RIGHT, HEIGHT - _BOTTOM
@@ -108,89 +120,74 @@ def _short(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0")
 
 
-# Nothing may be loaded and nothing run, whatever a name of a model holds.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-
-_STYLE = """
-:root { color-scheme: light dark; --page: #fff; --ink: #1c2330; --soft: #586274; --grid: #e3e7ee;
-  --c0: #1763c6; --c1: #b34a00; --c2: #1b7a3d; --c3: #a3217f; --c4: #6a4bc4; --c5: #8a6100;
-  --c6: #0b7580; --c7: #c0272d; }
-@media (prefers-color-scheme: dark) { :root { --page: #14181f; --ink: #e6eaf1; --soft: #a2adbf;
-  --grid: #2b323e; --c0: #6aa9ff; --c1: #ff9d5c; --c2: #5fd08a; --c3: #f08fd2; --c4: #b3a0ff;
-  --c5: #e0b64a; --c6: #4fc7d3; --c7: #ff8a85; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem; max-width: 88rem; background: var(--page);
-  color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.35rem; margin: 0 0 .25rem; }
-h2 { font-size: 1rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
-p { margin: 0 0 1rem; color: var(--soft); }
-main { display: grid; gap: 2rem;
-  grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr)); }
-section { min-width: 0; }
-svg { display: block; width: 100%; height: auto; }
-svg text { font: 11px system-ui, sans-serif; fill: var(--soft); }
-svg path { fill: none; stroke: currentColor; stroke-width: 1.6; stroke-linejoin: round; }
-svg circle { fill: currentColor; }
-svg .grid { stroke: var(--grid); stroke-width: 1; }
-svg .raw { opacity: .3; stroke-width: 1; }
-.c0 { color: var(--c0); } .c1 { color: var(--c1); } .c2 { color: var(--c2); }
-.c3 { color: var(--c3); } .c4 { color: var(--c4); } .c5 { color: var(--c5); }
-.c6 { color: var(--c6); } .c7 { color: var(--c7); }
-.d1 path { stroke-dasharray: 6 3; } .d2 path { stroke-dasharray: 2 3; }
-.d3 path { stroke-dasharray: 8 3 2 3; }
-.table { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .85rem; }
-th, td { padding: .1rem .8rem .1rem 0; text-align: right; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-th { font-weight: 500; color: var(--soft); }
-td svg { display: inline-block; width: 1.8rem; height: .7rem; vertical-align: middle;
-  margin-right: .4rem; }
-@media print { body { max-width: none; } section { break-inside: avoid; } }
-"""
+def figure(chart: Chart, place: int) -> Html:
+    """The chart under its title, with what it comes to in figures."""
+    drawing, numbers = "\n".join(svg(chart, place)), figures(chart)
+    if len(chart.courses) > FEW:
+        summary = f"numbers of {len(chart.courses)} lines"
+        numbers = Html(f"<details><summary>{summary}</summary>{numbers}</details>")
+    return Html(
+        f"<div><h3>{text(chart.title)}</h3>{drawing}"
+        f'<p class="readout" aria-hidden="true"></p>{numbers}</div>'
+    )
 
 
-def page(title: str, about: str, sections: Iterable[Iterable[str]]) -> Iterator[str]:
-    """The lines of the file; `title` and `about` are texts, sections are HTML."""
-    yield "<!doctype html>"
-    yield '<html lang="en"><head><meta charset="utf-8">'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>"
-    yield f"<header><h1>{escape(title)}</h1><p>{escape(about)}</p></header><main>"
-    for section in sections:
-        yield "<section>"
-        yield from section
-        yield "</section>"
-    yield "</main></body></html>"
+def figure_grid(charts: Sequence[Chart]) -> Html:
+    """Charts beside each other, as many as the page is wide."""
+    found = "".join(figure(chart, place) for place, chart in enumerate(charts))
+    return Html(f'<div class="charts">{found}</div>') if found else Html("")
 
 
-def html(drawn: Sequence[Chart], title: str, about: str) -> Iterator[str]:
-    sections = [list(_section(chart, place)) for place, chart in enumerate(drawn)]
-    return page(title, about, sections)
+def file(charts: Sequence[Chart], title: str, style: str) -> str:
+    """All charts below each other in one SVG file, with a key of the lines."""
+    height, keys = HEIGHT + 40, list(dict.fromkeys(c.label for x in charts for c in x.courses))
+    tall = height * len(charts) + 18 * len(keys) + 30
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="curves" viewBox="0 0 {WIDTH} {tall}"'
+        f' width="{WIDTH}" height="{tall}" role="img"><title>{text(title)}</title>'
+        f"<style>{style}</style>"
+        f'<rect width="{WIDTH}" height="{tall}" fill="#fff" style="fill: var(--page)"/>'
+    ]
+    for place, chart in enumerate(charts):
+        parts.append(
+            f'<g transform="translate(0 {place * height + 24})">'
+            f'<text class="ink" x="{_LEFT}" y="-4">{text(chart.title)}</text>'
+        )
+        parts += list(svg(chart, place))[1:-1]
+        parts.append("</g>")
+    for number, label in enumerate(keys):
+        y = height * len(charts) + 18 * number + 24
+        parts.append(
+            f'<g class="{line_class(number)}"><path d="M{_LEFT} {y}h28"/>'
+            f'<text x="{_LEFT + 36}" y="{y + 4}">{text(label)}</text></g>'
+        )
+    return "\n".join([*parts, "</svg>\n"])
 
 
-def _section(chart: Chart, place: int) -> Iterator[str]:
-    yield f"<h2>{escape(chart.title)}</h2>"
-    yield from svg(chart, place)
+def figures(chart: Chart) -> Html:
+    """A row for each version: last, smallest and largest value, and where they are."""
     unusual = any(course.left_out for course in chart.courses)
-    yield '<div class="table"><table><thead><tr><th>version</th>'
-    more = "<th>not drawn</th>" if unusual else ""
+    more = '<th scope="col" class="n">not drawn</th>' if unusual else ""
     titles = ("last", "min", "at step", "max", "at step")
-    yield "".join(f"<th>{title}</th>" for title in titles) + f"{more}</tr></thead>"
-    yield "<tbody>"
-    for number, course in enumerate(chart.courses):
-        yield _row(number, course, unusual=unusual)
-    yield "</tbody></table></div>"
+    heads = "".join(f'<th scope="col" class="n">{title}</th>' for title in titles)
+    rows = "".join(_row(n, course, unusual=unusual) for n, course in enumerate(chart.courses))
+    head = f'<thead><tr><th scope="col">version</th>{heads}{more}</tr></thead>'
+    table = f"<table>{head}<tbody>{rows}</tbody></table>"
+    return scrolling(f"{chart.title} in numbers", table)
+
+
+def key(number: int) -> Html:
+    """A piece of the line with that number."""
+    return Html(
+        f'<svg viewBox="0 0 28 10" aria-hidden="true" class="key {line_class(number)}">'
+        '<path d="M0 5H28"/></svg>'
+    )
 
 
 def _row(number: int, course: Course, *, unusual: bool) -> str:
-    key = (
-        f'<svg viewBox="0 0 28 10" aria-hidden="true" class="{line_class(number)}">'
-        '<path d="M0 5H28"/></svg>'
-    )
-    cells = [f"{key}{escape(course.label)}", *_figures(course)]
-    cells += [str(course.left_out or "")] if unusual else []
-    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    cells = [*_figures(course), *([str(course.left_out or "")] if unusual else [])]
+    numbers = "".join(f'<td class="n">{value}</td>' for value in cells)
+    return f"<tr><td>{key(number)}{text(course.label)}</td>{numbers}</tr>"
 
 
 def _figures(course: Course) -> list[str]:

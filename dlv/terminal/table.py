@@ -93,6 +93,10 @@ _HOLDERS = (Text, Id, Bytes, Time, Moment, Number, Count)
 _NUMERIC = (Bytes, Number, Range, Count, int, float)
 
 
+def is_numeric(cell: Cell) -> bool:
+    return isinstance(cell, _NUMERIC) and not isinstance(cell, bool)
+
+
 def escape(text: str) -> str:
     """The text with everything that would act on a terminal written out as an escape."""
     return _UNSAFE.sub(_escape_one, text)
@@ -294,13 +298,13 @@ class Table:
 
     def markdown(self) -> list[str]:
         head = "| " + " | ".join(_markdown_field(c.title) for c in self.columns) + " |"
-        rule = "|" + "|".join("---:" if right else "---" for right in self._right()) + "|"
+        rule = "|" + "|".join("---:" if right else "---" for right in self.right()) + "|"
         body = [
             "| " + " | ".join(_markdown_field(full(c)) for c in row) + " |" for row in self.rows
         ]
         return [head, rule, *body]
 
-    def _right(self) -> list[bool]:
+    def right(self) -> list[bool]:
         """Columns of numbers are flush right."""
         return [
             any(isinstance(row[i], _NUMERIC) for row in self.rows)
@@ -318,7 +322,7 @@ class Table:
         texts += [[short(cell, now) for cell in row] for row in self.rows]
         styles = [["bold"] * len(self.columns), *([style_of(c) for c in row] for row in self.rows)]
         widths = self._fit([max(map(width, column)) for column in zip(*texts, strict=True)], limit)
-        right = self._right()
+        right = self.right()
         lines = []
         for row, looks in zip(texts, styles, strict=True):
             line = ""

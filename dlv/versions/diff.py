@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
@@ -19,6 +20,7 @@ import dlv.weights.statistics as weight_statistics
 from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import NotFound, UsageError, nearest
+from dlv.kinds import Raw
 from dlv.metadata import evaluations
 from dlv.metadata.metrics import Summary as Metric
 from dlv.metadata.versions import Version
@@ -28,6 +30,7 @@ from dlv.network.likeness.comparison import Comparison, Layer, Turn
 from dlv.objects.manifest import FileEntry, Manifest
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
+from dlv.shown import Shown, frame
 from dlv.versions.history import Relation
 from dlv.versions.working_side import LABEL as WORKING
 from dlv.versions.working_side import Opened, WorkingTree
@@ -38,6 +41,7 @@ from dlv.weights.statistics import Difference
 from dlv.weights.store import MatrixStore, stored_network
 
 SECTIONS = ("structure", "matrices", "params", "metrics", "files")
+MOST_JOBS = 4  # threads that compare tensors: each holds two of them
 ABSENT: Any = object()  # what stands for a value in a version that does not have it
 
 
@@ -83,7 +87,7 @@ class Row:
 
 
 @dataclass
-class Diff:
+class Diff(Shown):
     sides: list[Side]
     others: list[Against]
     sections: tuple[str, ...]
@@ -91,6 +95,22 @@ class Diff:
     metrics: list[Row] = field(default_factory=list)
     files: list[Row] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with a row for each tensor and version: how far it is from the base."""
+        rows = [
+            (
+                *(pair.name, other.side.label, pair.status),
+                *(
+                    (None, None, None)
+                    if pair.difference is None
+                    else (pair.difference.l2, pair.difference.relative_l2, pair.difference.max_abs)
+                ),
+            )
+            for other in self.others
+            for pair in other.matrices
+        ]
+        return frame(rows, ["tensor", "version", "status", "l2", "relative_l2", "max_abs"])
 
     @property
     def without_network(self) -> list[Side]:
@@ -130,14 +150,16 @@ def diff(
     planes: int | None = None,
     opened: Opened | None = None,
     elsewhere: Mapping[str, tuple[Repository, str]] | None = None,
+    jobs: int = 1,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Diff:
     """Compare versions or checkpoints, by default in all sections.
 
     With fewer than two, the working directory is compared with the one given, or with HEAD;
-    `opened` opens its weights. `layer` narrows to the layers of that pattern. `everything`
-    compares the tensors of the optimizer, too. `planes`: read only the first planes. `elsewhere`
-    has the repository of references that lead to a remote, and what they are called there.
+    `opened` opens its weights; `jobs` threads compare tensors. `layer` narrows to the layers of
+    that pattern. `everything` compares the tensors of the optimizer, too. `planes`: read only the
+    first planes. `elsewhere` has the repository of references that lead to a remote, and what
+    they are called there.
     """
     places = [
         _Place(*elsewhere[text], f"{text.partition(':')[0]}:")
@@ -146,14 +168,14 @@ def diff(
         for text in references
     ]
     if len(references) >= 2:
-        return _diff(repository, places, sections, layer, everything, planes, None, progress)
+        return _diff(repository, places, sections, layer, everything, planes, None, jobs, progress)
     if opened is None:
         raise UsageError("diff requires two versions")
     if planes is not None:
         raise UsageError("--planes requires two versions", hint="dlv diff REF REF --planes 2")
     with closing(WorkingTree(repository, opened)) as tree:
         first = places or [_Place(repository, "HEAD", "")]
-        return _diff(repository, first, sections, layer, everything, None, tree, progress)
+        return _diff(repository, first, sections, layer, everything, None, tree, 1, progress)
 
 
 def _diff(
@@ -164,6 +186,7 @@ def _diff(
     everything: bool,
     planes: int | None,
     tree: WorkingTree | None,
+    jobs: int,
     progress: Callable[[int], None],
 ) -> Diff:
     default = SECTIONS[:2] if layer is not None else SECTIONS
@@ -189,7 +212,7 @@ def _diff(
         )
     wanted = _Wanted(sides, layer)
     others = [
-        _against(store, sides[0], side, wanted, chosen, everything, planes, progress)
+        _against(store, sides[0], side, wanted, chosen, everything, planes, jobs, progress)
         for side in sides[1:]
     ]
     result = Diff(sides, others, chosen, notes=list(dict.fromkeys(notes)))
@@ -300,12 +323,13 @@ def _against(
     sections: Collection[str],
     everything: bool,
     planes: int | None,
+    jobs: int,
     progress: Callable[[int], None],
 ) -> Against:
     structure = None
     if base.network is not None and side.network is not None:
         structure = comparison.compare(base.network, side.network, base.tensors, side.tensors)
-    found: list[MatrixPair] = []
+    chosen: list[tuple[Matrix | None, Matrix | None]] = []
     hidden = 0
     if "matrices" in sections:
         for old, new in _pairs(base, side, structure):
@@ -313,10 +337,18 @@ def _against(
                 continue
             roles = {matrix.role for matrix in (old, new) if matrix is not None}
             if everything or roles & {*MODEL_ROLES}:
-                turn = _turn(structure, old, new)
-                found.append(compared(store, old, new, turn, planes, progress))
+                chosen.append((old, new))
             else:
                 hidden += old is None or new is None or old.hash != new.hash
+
+    def pair(two: tuple[Matrix | None, Matrix | None]) -> MatrixPair:
+        return compared(store, *two, _turn(structure, *two), planes, progress)
+
+    if jobs > 1 and len(chosen) > 1:
+        with ThreadPoolExecutor(min(jobs, MOST_JOBS)) as pool:
+            found = list(pool.map(pair, chosen))
+    else:
+        found = [pair(two) for two in chosen]
     return Against(
         side,
         Relation("working", f"the working directory against {base.label}")
@@ -473,6 +505,9 @@ def _difference(
     known = [weight_statistics.understood(matrix.dtype) for matrix in (old, new)]
     if old.dtype != new.dtype and not all(known):
         return None
+    if turn is None and all(known) and old.elements > PART:
+        parts = _in_parts(store, old, new, progress)
+        return weight_statistics.difference_of_parts(old.dtype, new.dtype, parts)
     before, after = store.matrix(old.hash), store.matrix(new.hash)
     if not all(known) and len(before) != len(after):
         return None
@@ -480,6 +515,19 @@ def _difference(
         after = copying.turned(new.dtype, after, *turn)
     progress((old.nbytes or 0) + (new.nbytes or 0))
     return weight_statistics.difference(old.dtype, before, new.dtype, after)
+
+
+PART = 1 << 21  # elements that are read at once: their memory is used again and again
+
+
+def _in_parts(
+    store: MatrixStore, old: Matrix, new: Matrix, progress: Callable[[int], None]
+) -> Iterator[tuple[Raw, Raw]]:
+    for start in range(0, old.elements, PART):
+        count = min(PART, old.elements - start)
+        before, after = (store.slice(matrix.hash, start, count) for matrix in (old, new))
+        progress(len(before) + len(after))
+        yield before, after
 
 
 MOST_BYTES = 1 << 20  # difflib takes too long over more

@@ -303,7 +303,7 @@ def log(
         labels = {v.id: v.label for v in versions.all_versions(db, (*SHOWN, *HIDDEN))}
     return [
         Entry(version, _parents(version, labels), version.id == head)
-        for version in _children_first(found)
+        for version in children_first(found)
     ], notes
 
 
@@ -319,7 +319,7 @@ def _with_ancestors(repository: Repository, tips: Mapping[str, Version]) -> dict
     return found
 
 
-def _children_first(by_id: Mapping[str, Version]) -> list[Version]:
+def children_first(by_id: Mapping[str, Version]) -> list[Version]:
     """Newest first, but never a parent before its child, whatever clocks said."""
     waiting = dict.fromkeys(by_id, 0)
     for version in by_id.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -20,6 +21,7 @@ from dlv.network.graph import Network
 from dlv.objects.manifest import Manifest, Snapshot
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
+from dlv.shown import Shown, frame
 from dlv.weights.reading.reader import Reader
 from dlv.weights.store import MatrixStore, stored_network, stored_series
 
@@ -36,7 +38,7 @@ def author(repository: Repository) -> str:
     return Config.load(repository.config_file, os.environ).author({})
 
 
-class Version:
+class Version(Shown):
     """A version, at one checkpoint: the default one, or that of a step."""
 
     def __init__(
@@ -44,11 +46,25 @@ class Version:
     ) -> None:
         self.repository = repository
         self.row = row
-        self._index = index
+        self.index = index
 
     def __repr__(self) -> str:
-        step = "" if self._index is None else f"/{self.step}"
+        step = "" if self.index is None else f"/{self.step}"
         return f"<dlv version {self.row.label}{step} {self.id[:12]}>"
+
+    def __getitem__(self, name: str) -> Array:
+        """The tensor of that name, like `tensor`."""
+        return self.tensor(name)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self.tensors)
+
+    def to_pandas(self) -> Any:
+        """A DataFrame with a row for each tensor: name, dtype, shape, elements."""
+        rows = [
+            (name, dtype, shape, math.prod(shape)) for name, (dtype, shape) in self.tensors.items()
+        ]
+        return frame(rows, ["tensor", "dtype", "shape", "elements"])
 
     @property
     def id(self) -> str:
@@ -114,7 +130,7 @@ class Version:
 
     @property
     def _snapshot(self) -> Snapshot:
-        index = self.manifest.own if self._index is None else self._index
+        index = self.manifest.own if self.index is None else self.index
         if index is None:
             raise NotFound(f"{self.row.label} has no weights")
         return self.manifest.snapshots[index]
@@ -142,7 +158,7 @@ class Version:
         metadata = {"dlv": self.id}
         if self.step is not None:
             metadata["step"] = str(self.step)
-        label = self.row.label if self._index is None else f"{self.row.label}/{self.step}"
+        label = self.row.label if self.index is None else f"{self.row.label}/{self.step}"
         # A store of its own, so that closing it takes nothing away from others.
         return Reader(MatrixStore.of(self.repository), label, held, metadata)
 
@@ -263,7 +279,7 @@ class Version:
         import dlv.evaluation.evaluate as evaluate
 
         named = isinstance(data, (str, os.PathLike))
-        reference = self.id if self._index is None else f"{self.id}/{self.step}"
+        reference = self.id if self.index is None else f"{self.id}/{self.step}"
         request = evaluate.Request(
             words=[reference],
             data=os.fspath(data) if named else None,

@@ -20,6 +20,7 @@ from dlv.views.values import (
     number_cell,
     percent,
     planes_read,
+    reading_lines,
     setting,
     shape,
 )
@@ -33,6 +34,22 @@ if TYPE_CHECKING:
 
 
 MOST_ROWS, SHOWN_ROWS = 12, 10  # of a section on a terminal
+
+
+def blocks(description: Description, output: Output, part: str, *, everything: bool) -> list[Block]:
+    """One part: tensor, network, layers, tensors or stats; all of it without one."""
+    if part == "tensor":
+        return [*matrix_blocks(description, output)]
+    if part == "network":
+        return [*network_blocks(description, output, drawn=True)]
+    if part == "layers":
+        return [*layers(description, output)]
+    if part == "tensors":
+        return [tensors_table(description, everything=everything)]
+    if part == "stats":
+        read = reading_lines(list(description.readings.values()))
+        return [statistics_table(description), *read]
+    return [*whole(description, output, everything=everything)]
 
 
 def whole(description: Description, output: Output, *, everything: bool = False) -> Iterator[Block]:
@@ -50,7 +67,7 @@ def whole(description: Description, output: Output, *, everything: bool = False)
     rows: list[list[Cell]]
     rows = [[key, setting(value)] for key, value in description.manifest.hyperparameters.items()]
     yield from _section("hyperparameters", [Table([Column("key", fixed=True), "value"], rows)])
-    yield from _section("metrics", [_metrics(description, output)])
+    yield from _section("metrics", [metrics_table(description, output)])
     yield from _section("also logged", _logged(description))
     yield from _section("evaluations", [_evaluations(description)])
     yield from _section("checkpoints", [_snapshots(description)])
@@ -255,7 +272,7 @@ def _without_aliases(table: Table, output: Output) -> Table:
     return Table(columns, [(row[0], *row[2:]) for row in table.rows])
 
 
-def _metrics(description: Description, output: Output) -> Table:
+def metrics_table(description: Description, output: Output) -> Table:
     columns: list[Column | str] = [
         Column("metric", least=12),
         "last",

@@ -24,7 +24,7 @@ def evaluated(evaluated: Evaluated, output: Output) -> tuple[dict[str, Any], lis
     """The document, and what is printed."""
     document = {
         "data": {name: value for name, value in evaluated.data.items() if name != "settings"},
-        "results": [_record(each) for each in evaluated.results],
+        "results": [record(each) for each in evaluated.results],
         "written": [str(path) for path in evaluated.written],
     }
     blocks: list[Block] = [_table(evaluated, output)]
@@ -81,7 +81,7 @@ def _level_record(level: Level) -> dict[str, Any]:
     return record
 
 
-def _record(evaluation: Evaluation) -> dict[str, Any]:
+def record(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "version": evaluation.version,
         "id": evaluation.id,

@@ -8,7 +8,7 @@ overflow nor vanish.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -146,37 +146,96 @@ def _scaled(value: float, scale: int) -> float:
 
 def difference(old_dtype: str, old: Raw, new_dtype: str, new: Raw) -> Difference:
     """The distance between two matrices with the same number of elements."""
+    return difference_of_parts(old_dtype, new_dtype, [(old, new)])
+
+
+def difference_of_parts(
+    old_dtype: str, new_dtype: str, parts: Iterable[tuple[Raw, Raw]]
+) -> Difference:
+    """The same of matrices that come in parts of equally many elements."""
     if not (understood(old_dtype) and understood(new_dtype)):
+        ((old, new),) = parts
         return _bytes_apart(old, new)
-    elements = len(old) // ITEM_BYTES[old_dtype]
-    if elements != len(new) // ITEM_BYTES[new_dtype]:
-        raise ValueError("tensors of different sizes have no distance")
-    same_dtype = old_dtype == new_dtype
-    parts = 2 if old_dtype.startswith("complex") or new_dtype.startswith("complex") else 1
-    changed = nonfinite = 0
-    apart, norm, most = _Norm(), _Norm(), 0.0
-    for start in range(0, elements, BLOCK):
-        before, after = _block(old_dtype, old, start), _block(new_dtype, new, start)
-        norm.add(before[np.isfinite(before)])
-        if same_dtype:
-            differs = _bits_differ(old_dtype, old, new, start)
-        else:
-            before, after = _in_parts(before, old_dtype, parts), _in_parts(after, new_dtype, parts)
+    found = _Apart(old_dtype, new_dtype)
+    for old, new in parts:
+        found.add(old, new)
+    return found.result()
+
+
+_SHORT = ("float32", "float16", "bfloat16")  # whose squares are finite in float64
+_SOME = 1 << 13  # values: they stay in the cache, and are too few for BLAS to start threads
+
+
+class _Apart:
+    """The distance, collected block by block."""
+
+    def __init__(self, old_dtype: str, new_dtype: str) -> None:
+        self._dtypes = old_dtype, new_dtype
+        self._same = old_dtype == new_dtype
+        self._parts = 2 if any(name.startswith("complex") for name in self._dtypes) else 1
+        self._apart, self._norm, self._most = _Norm(), _Norm(), 0.0
+        self._elements = self._changed = self._nonfinite = 0
+
+    def add(self, old: Raw, new: Raw) -> None:
+        old_dtype, new_dtype = self._dtypes
+        elements = len(old) // ITEM_BYTES[old_dtype]
+        if elements != len(new) // ITEM_BYTES[new_dtype]:
+            raise ValueError("tensors of different sizes have no distance")
+        self._elements += elements
+        for start in range(0, elements, BLOCK):
+            before, after = _block(old_dtype, old, start), _block(new_dtype, new, start)
+            differs = _bits_differ(old_dtype, old, new, start) if self._same else None
+            if differs is None or not self._short(before, after, differs):
+                self._add(before, after, differs)
+
+    def _short(self, before: Array, after: Array, differs: Array) -> bool:
+        """For most blocks of dtypes whose squares float64 holds, in a quarter of the time;
+        False where a value is not finite."""
+        if self._dtypes[0] not in _SHORT:
+            return False
+        most = squares = norm = 0.0
+        with np.errstate(invalid="ignore"):
+            for at in range(0, len(before), _SOME):
+                base = before[at : at + _SOME].astype(np.float64)
+                apart = after[at : at + _SOME].astype(np.float64)
+                np.subtract(apart, base, out=apart)
+                norm += float(np.dot(base, base))
+                squares += float(np.dot(apart, apart))
+                most = max(most, float(apart.max(initial=0.0)), -float(apart.min(initial=0.0)))
+        if not math.isfinite(norm + squares):
+            return False
+        self._changed += int(differs.sum())
+        self._norm.value = math.hypot(self._norm.value, math.sqrt(norm))
+        self._apart.value = math.hypot(self._apart.value, math.sqrt(squares))
+        self._most = max(self._most, most)
+        return True
+
+    def _add(self, before: Array, after: Array, differs: Array | None) -> None:
+        parts = self._parts
+        self._norm.add(before[np.isfinite(before)])
+        if differs is None:
+            before = _in_parts(before, self._dtypes[0], parts)
+            after = _in_parts(after, self._dtypes[1], parts)
             alike = (before == after) | (np.isnan(before) & np.isnan(after))
             differs = ~alike.reshape(-1, parts).all(axis=1)
-        changed += int(differs.sum())
+        self._changed += int(differs.sum())
         where = np.repeat(differs, parts)
         before, after = before[where], after[where]
         finite = (np.isfinite(before) & np.isfinite(after)).reshape(-1, parts).all(axis=1)
-        nonfinite += finite.size - int(finite.sum())
+        self._nonfinite += finite.size - int(finite.sum())
         distance = _distance(before, after, np.repeat(finite, parts))
         if distance.size:
-            most = max(most, float(distance.max()))
-        apart.add(distance)
-    relative = None if norm.value == 0 else apart.value / norm.value
-    if relative is not None and not math.isfinite(relative):
-        relative = None
-    return Difference(elements, changed, nonfinite, apart.value, relative, most)
+            self._most = max(self._most, float(distance.max()))
+        self._apart.add(distance)
+
+    def result(self) -> Difference:
+        relative = None if self._norm.value == 0 else self._apart.value / self._norm.value
+        if relative is not None and not math.isfinite(relative):
+            relative = None
+        return Difference(
+            *(self._elements, self._changed, self._nonfinite),
+            *(self._apart.value, relative, self._most),
+        )
 
 
 def _bytes_apart(old: Raw, new: Raw) -> Difference:

@@ -1,4 +1,4 @@
-"""The page of curves holds what the charts show in figures, too."""
+"""Figures below charts hold what the charts show."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from html.parser import HTMLParser
 
 from dlv.report.courses import Chart, course
-from dlv.report.curves_page import html
+from dlv.report.curves_picture import figure_grid
 
 
 class _Balance(HTMLParser):
@@ -31,8 +31,8 @@ class _Balance(HTMLParser):
 
 def test_figures_stand_below_the_chart() -> None:
     chart = Chart("loss", (course("lenet@1", [1, 2, 3], [2.0, 0.5, 1.0]),))
-    text = "\n".join(html([chart], "lenet@1", "Curves"))
-    cells = re.findall(r"<td>(.*?)</td>", text.split("<tbody>")[1])
+    text = figure_grid([chart])
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", text.split("<tbody>")[1])
     assert [re.sub("<.*>", "", cell) for cell in cells] == ["lenet@1", "1", "0.5", "2", "2", "1"]
     parser = _Balance()
     parser.feed(text)
@@ -41,6 +41,11 @@ def test_figures_stand_below_the_chart() -> None:
 
 def test_what_cannot_be_drawn_is_counted() -> None:
     chart = Chart("loss", (course("a", [1, 2], [math.nan, 1.0]), course("b", [1], [math.nan])))
-    text = "\n".join(html([chart], "a", "b"))
-    assert "<th>not drawn</th>" in text
+    text = figure_grid([chart])
+    assert ">not drawn</th>" in text
     assert text.count("<tr>") == 3
+
+
+def test_numbers_of_many_lines_are_folded() -> None:
+    chart = Chart("loss", tuple(course(f"m@{i}", [1, 2], [1.0, 2.0]) for i in range(20)))
+    assert "<summary>numbers of 20 lines</summary>" in figure_grid([chart])

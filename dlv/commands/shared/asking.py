@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dlv.dql.outcome import Outcome
+    from dlv.report.page import Section
     from dlv.training.ledger.progress import Progress
     from dlv.views.queried import Shown
 
@@ -39,6 +40,9 @@ class Session:
         self.call = call
         self.repository = call.repository
         self.how = how
+        self.sections: list[Section] | None = None  # of a report, if there is to be one
+        self.document: dict[str, Any] = {}
+        self.ids: list[str] = []
         self.cache = paths.cache(call.environ)
         yes = bool(asked.pop("yes", False))
         self.watched = Watched(call)
@@ -79,6 +83,9 @@ class Session:
         )
         outcomes = execute.run(self.repository, text, self.asked)
         for place, outcome in enumerate(self._watched(outcomes)):
+            if self.sections is not None:
+                found = self._collect(outcome)
+                continue
             shown = view.shown(outcome, self.repository, screen, verbose=self.call.verbose)
             for warning in shown.warnings:
                 call.output.warn(warning)
@@ -86,9 +93,26 @@ class Session:
             found = shown.count
             for line in shown.messages():
                 call.output.message(line)
-        if self.how == "json":
+        if self.how == "json" and self.sections is None:
             self._emit(documents)
         return found
+
+    def _collect(self, outcome: Outcome) -> int:
+        """Make sections of a report of an outcome."""
+        import dlv.ui.answer as pages
+        import dlv.ui.frame as frames
+
+        assert self.sections is not None
+        frame = frames.Frame(self.call.output.now)
+        found = pages.sections(self.repository, outcome, frame)
+        self.sections += found.sections
+        self.document, self.ids = found.document, found.ids
+        return found.count
+
+    def report(self, path: Path, query: str, command: str) -> None:
+        import dlv.ui.frame as frames
+
+        frames.write(path, "Query", self.sections or [], about=query, command=command)
 
     def _watched(self, outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
         """What trials show is over before anything is printed, or has failed."""

@@ -10,6 +10,7 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PREFIX = "global_"
+WORDS = "dlv.words"  # where the context keeps the command as it was typed
 FORMATS = ("table", "json", "jsonl", "csv", "md", "ids")
 
 EXITS = {
@@ -42,6 +43,25 @@ class Option(click.Option):
             super().add_to_parser(parser, ctx)
         finally:
             self.opts = shown
+
+
+class AfterEquals(Option):
+    """An option whose value, which may be left out, stands after `=` and never in the next word."""
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        super().add_to_parser(parser, ctx)
+        parse = parser.parse_args
+
+        def completed(args: list[str]) -> Any:
+            end = args.index("--") if "--" in args else len(args)
+            return parse(
+                [
+                    f"{word}={self.flag_value}" if word in self.opts and at < end else word
+                    for at, word in enumerate(args)
+                ]
+            )
+
+        parser.parse_args = completed
 
 
 def option(
@@ -129,6 +149,10 @@ class Command(click.Command):
 
     examples: Sequence[str] = ()
     exits: Mapping[int, str] = {}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[WORDS] = [self.name, *args]
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> int:
         import dlv.commands.shared.invocation as invocation

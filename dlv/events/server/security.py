@@ -166,14 +166,14 @@ class Guard:
 
     def __call__(self, environ: Environ, start: Start) -> Iterable[bytes]:
         def guarded(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
-            return start(status, self._headers(headers), *more)
+            return start(status, self.with_headers(headers), *more)
 
-        answer = self._refusal(environ)
+        answer = self.refusal(environ)
         if answer is not None:
             return answer.send(environ, guarded)
         return self._app(environ, guarded)
 
-    def _headers(self, headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    def with_headers(self, headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
         ours = {
             "X-Content-Type-Options": "nosniff",
             "X-Frame-Options": "SAMEORIGIN",
@@ -189,7 +189,7 @@ class Guard:
         ]
         return kept + list(ours.items())
 
-    def _refusal(self, environ: Environ) -> Answer | None:
+    def refusal(self, environ: Environ) -> Answer | None:
         """Why a request does not pass, or the page that takes the token; None: it passes."""
         host = environ.get("HTTP_HOST", "")
         if not self.knows(host):
@@ -211,7 +211,7 @@ class Guard:
             return None
         if self._matches(_cookie(environ, self.cookie)) or self._matches(_bearer(environ)):
             return None
-        return _no("open the address that `dlv tensorboard` printed, with its token")
+        return _no("open the address that dlv printed, with its token")
 
     def knows(self, host: str) -> bool:
         """Whether a Host header is a name of this server with its port."""

@@ -1,0 +1,46 @@
+"""Networks as PNG, drawn by matplotlib from the places that the SVG uses, too."""
+
+from __future__ import annotations
+
+from typing import BinaryIO
+
+from dlv.errors import require
+from dlv.report.network_picture import Sketch, places_of
+
+_DPI = 150
+_LARGEST = 60_000.0  # pixels of a side: more than any viewer shows
+_COLORS = {"tinted": ("#e8f0fc", "#1559b7"), "end": ("#ffffff", "#566072")}
+_PLAIN = ("#f6f7f9", "#c4cad4")
+
+
+def write_network(drawing: Sketch, title: str, target: BinaryIO) -> None:
+    """All layers in one picture; of a very long network with fewer pixels an inch."""
+    figures = require("matplotlib.figure", "plots")
+    patches = require("matplotlib.patches", "plots")
+    places = places_of(drawing)
+    width, height = places.width + 8, places.height + 30
+    dpi = min(_DPI, _LARGEST / (max(width, height) / 72))
+    figure = figures.Figure(figsize=(width / 72, height / 72))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_xlim(0, width)
+    axes.set_ylim(height, 0)
+    axes.set_axis_off()
+    axes.text(8, 16, _plain(title), fontsize=11, color="#1c2330")
+    for _, _, points in places.lines:
+        axes.plot([x for x, _ in points], [y + 24 for _, y in points], color="#566072", lw=0.8)
+    for name, card in drawing.cards.items():
+        x, y, wide, tall = places.boxes[name]
+        fill, edge = _COLORS.get(card.kind, _PLAIN)
+        axes.add_patch(
+            patches.Rectangle((x, y + 24), wide, tall, facecolor=fill, edgecolor=edge, lw=0.8)
+        )
+        for line, words, size in ((14, card.title, 7.5), (27, card.name, 6.5), (39, card.shape, 6)):
+            most = int((wide - 14) / (size * 0.62))
+            shown = words if len(words) <= most else words[: most - 1] + "…"
+            axes.text(x + 7, y + 24 + line, _plain(shown), fontsize=size, family="monospace")
+    figure.savefig(target, format="png", dpi=dpi)
+
+
+def _plain(words: str) -> str:
+    """Dollar signs would be read as formulas."""
+    return words.replace("$", r"\$")

@@ -1,0 +1,488 @@
+"""What each page of the site shows: records of the library as sections."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import dlv.archiving.archive as archiving
+import dlv.archiving.budgets as budgets
+import dlv.archiving.proposal as proposal
+import dlv.archiving.speeds as speeds
+import dlv.disk.paths as paths
+import dlv.dql.execute as execute
+import dlv.dql.saved as saved_queries
+import dlv.dql.words.completing as completing
+import dlv.dql.words.parser as parser
+import dlv.evaluation.evaluate as evaluating
+import dlv.report.network_picture as network_picture
+import dlv.report.plots as plots
+import dlv.repository.revisions as revisions
+import dlv.terminal.completion as completion
+import dlv.ui.answer as answer
+import dlv.ui.comparison as comparison
+import dlv.ui.evaluation as evaluation
+import dlv.ui.storage as storage_sections
+import dlv.ui.sweep as sweep_sections
+import dlv.ui.version as version_sections
+import dlv.versions.describe as describe
+import dlv.versions.diff as diffing
+import dlv.versions.stats as stats
+import dlv.views.archive as archive_view
+import dlv.views.disk as disk_view
+import dlv.views.trials as trials_view
+from dlv.dql.outcome import QueryOptions
+from dlv.errors import DlvError, NotFound, UsageError, require
+from dlv.evaluation.answers import Progress
+from dlv.metadata import evaluations as saved_evaluations
+from dlv.metadata import versions
+from dlv.metadata.trials import Trials
+from dlv.report.markup import Html, text
+from dlv.report.page import Section
+from dlv.report.plots import Axis, Dot
+from dlv.repository.git_files import FileStore
+from dlv.repository.handle import Repository
+from dlv.terminal.table import Bytes, Cell, Column, Id, Items, Table, Time, escape, human_bytes
+from dlv.training.ledger.ledger import Ledger
+from dlv.ui.frame import Frame
+from dlv.ui.jobs import Job
+from dlv.ui.models import Models
+from dlv.versions.describe import Description
+
+MOST_FILE = 1 << 20  # bytes of a file that is shown
+MOST_COMPARED = 8
+MOST_EVALUATIONS = 200
+MOST_DATA = 300  # versions in which data sets are looked for
+EXAMPLES = (
+    "select m",
+    'select m.name, m["loss"].min as best order by best limit 10',
+    'select a, b where b child_of a and b["loss"] < a["loss"]',
+    'select m where m["conv*"].next has RELU',
+)
+
+
+def without_rows(found: Models) -> Models:
+    """The table without rows, below a filter that cannot be read."""
+    listing = dataclasses.replace(found.listing, entries=[])
+    return dataclasses.replace(found, listing=listing, lanes=[])
+
+
+# One version
+
+
+def version(repository: Repository, ref: str, frame: Frame) -> tuple[Description, list[Section]]:
+    described = describe.describe(repository, ref)
+    label = described.version.label
+    sections = version_sections.sections(repository, described, frame)
+    found = []
+    for section in sections:
+        if section.title == "curves":
+            source = f"/data/curves?{urlencode({'v': label})}"
+            section = _live_curves(section, source)
+        elif section.title == "tensors":
+            more = _part(f"/statistics/{quote(described.label, safe='@/')}", "Show statistics")
+            section = Section(section.title, Html(section.body + more))
+        elif section.title == "files":
+            section = Section(section.title, _files(described, frame))
+        found.append(section)
+    return described, found
+
+
+def _live_curves(section: Section, source: str) -> Section:
+    """Charts that the script of the page replaces by ones that can be zoomed."""
+    body = section.body.replace(
+        '<div class="charts">', f'<div class="charts" data-curves="{text(source)}">', 1
+    )
+    return Section(section.title, Html(body))
+
+
+def _part(source: str, label: str) -> Html:
+    """What is fetched by a click; without a script, a link."""
+    return Html(
+        f'<div data-part="{text(source)}"><button type="button">{text(label)}</button></div>'
+    )
+
+
+def _files(described: Description, frame: Frame) -> Html:
+    rows: list[list[Cell]] = [
+        [entry.path, entry.role, Bytes(entry.bytes)] for entry in described.manifest.files
+    ]
+    base = f"/file/{quote(described.version.label, safe='@')}"
+
+    def leads(title: str, cell: object) -> str | None:
+        return f"{base}?{urlencode({'path': str(cell)})}" if title == "path" else None
+
+    table = Table([Column("path"), "role", "size"], rows)
+    return Frame(frame.now, leads).table(table, caption="files")
+
+
+def version_links(described: Description) -> Html:
+    """From a version on: its parent beside it, its network, its model."""
+    label = described.version.label
+    found = []
+    for parent in described.parents[:1]:
+        if parent.label is not None:
+            query = urlencode([("v", parent.label), ("v", label)])
+            found.append((f"/compare?{query}", f"Compare with {parent.label}"))
+    if described.network is not None:
+        found.append((f"/network/{quote(described.label, safe='@/')}", "Network on its own page"))
+    found.append((f"/?{urlencode({'names': described.version.name})}", "All versions of the model"))
+    found.append((f"/evaluate?{urlencode({'show': label})}", "Evaluations"))
+    links = " ".join(f'<a href="{text(where)}">{text(name)}</a>' for where, name in found)
+    return Html(f'<p class="contents">{links}</p>')
+
+
+def statistics(repository: Repository, ref: str, frame: Frame) -> list[Section]:
+    described = describe.describe(repository, ref, statistics=True)
+    return version_sections.statistics(described, frame)
+
+
+def network(
+    repository: Repository, ref: str, frame: Frame, *, fold: bool
+) -> tuple[str, list[Section], Html]:
+    described = describe.describe(repository, ref)
+    if described.network is None:
+        raise NotFound(f"{described.version.label} has no network")
+    sketch = network_picture.sketch(described.network, described.tensors, fold=fold)
+    folded = any(name.startswith("\0") for name in sketch.cards)
+    where = f"/network/{quote(described.label, safe='@/')}"
+    lead = Html("")
+    if folded:
+        lead = Html(f'<p><a href="{where}?fold=0">Show repeated blocks one by one</a></p>')
+    elif not fold:
+        lead = Html(f'<p><a href="{where}">Fold repeated blocks</a></p>')
+    sections = version_sections.network(described, frame, fold=fold)
+    return described.label, sections, lead
+
+
+def file(repository: Repository, ref: str, path: str, frame: Frame) -> tuple[str, list[Section]]:
+    """A file of a version, with its language in colors."""
+    found = revisions.whole(repository.database, ref)
+    manifest = repository.manifest(found.version.id)
+    entry = next((entry for entry in manifest.files if entry.path == path), None)
+    if entry is None:
+        raise NotFound(f"{found.version.label} has no file `{path}`")
+    label = found.version.label
+    if entry.bytes > MOST_FILE:
+        told = f"{human_bytes(entry.bytes)}: too large to show"
+        return label, [Section("", frame.html(told))]
+    content = FileStore(repository.files_git).read(entry)
+    if b"\0" in content:
+        return label, [Section("", frame.html("not a text file"))]
+    return label, [Section("", _highlighted(path, content.decode("utf-8", "replace")))]
+
+
+def _highlighted(path: str, content: str) -> Html:
+    lexers = require("pygments.lexers", "ui")
+    formatters = require("pygments.formatters", "ui")
+    pygments = require("pygments", "ui")
+    try:
+        lexer = lexers.get_lexer_for_filename(path, content)
+    except Exception:  # of which there are many kinds
+        lexer = lexers.get_lexer_by_name("text")
+    shown = "\n".join(text_line(line) for line in content.split("\n"))
+    formatter = formatters.HtmlFormatter(nowrap=True, classprefix="tok-")
+    body = pygments.highlight(shown, lexer, formatter)
+    region = f'tabindex="0" role="region" aria-label="{text(path)}"'
+    return Html(f'<pre class="code" {region}>{body}</pre>')
+
+
+def text_line(line: str) -> str:
+    """A line without characters that turn or hide others; HTML is escaped later."""
+    return "\t".join(escape(piece) for piece in line.rstrip("\r").split("\t"))
+
+
+# Comparison
+
+
+def compare(
+    repository: Repository, refs: Sequence[str], frame: Frame, *, everything: bool, jobs: int
+) -> tuple[str, list[Section], Html]:
+    if len(refs) > MOST_COMPARED:
+        raise UsageError(f"at most {MOST_COMPARED} versions are compared at once")
+    found = diffing.diff(repository, refs, everything=everything, jobs=jobs)
+    sections = []
+    for section in comparison.sections(repository, found, frame, everything=everything):
+        if section.title == "curves":
+            labels = dict.fromkeys(side.version.label for side in found.sides)
+            source = f"/data/curves?{urlencode([('v', label) for label in labels])}"
+            section = _live_curves(section, source)
+        sections.append(section)
+    query = [("v", ref) for ref in refs]
+    other = urlencode(query if everything else [*query, ("all", "1")])
+    words = "Only differences" if everything else "Show what is the same, too"
+    turned = urlencode([("v", ref) for ref in [*refs[1:], refs[0]]])
+    lead = Html(
+        f'<p class="contents"><a href="/compare?{text(other)}">{words}</a>'
+        f' <a href="/compare?{text(turned)}">Take {text(refs[1])} as the base</a></p>'
+    )
+    return comparison.title(found), sections, lead
+
+
+# Queries
+
+
+def query(repository: Repository, words: str, frame: Frame, *, explain: bool) -> dict[str, Any]:
+    """What the page needs: sections, or what is wrong with the query and where."""
+    saved = [
+        {"name": q.name, "text": " ".join(q.text.split()), "address": _asking(q.text)}
+        for q in saved_queries.list_queries(repository)
+    ]
+    told: dict[str, Any] = {"sections": [], "faults": "", "saved": saved, "examples": []}
+    if not words.strip():
+        told["examples"] = [{"text": each, "address": _asking(each)} for each in EXAMPLES]
+        return told
+    named = next((q.text for q in saved_queries.list_queries(repository) if q.name == words), None)
+    options = QueryOptions(
+        cache_folder=paths.cache(os.environ),
+        directory=repository.root,
+        dry_run=True,  # this page changes nothing
+        explain=explain,
+    )
+    try:
+        for outcome in execute.run(repository, named or words, options):
+            found = answer.sections(repository, outcome, frame)
+            told["sections"] += [section.html() for section in found.sections]
+            if not found.count and not found.sections:
+                told["sections"].append(frame.html("nothing matches"))
+    except DlvError as error:
+        told["faults"] = _faults(error)
+    return told
+
+
+def _asking(words: str) -> str:
+    return f"/query?{urlencode({'q': words})}"
+
+
+def _faults(error: DlvError) -> str:
+    """Each fault below its line, with a caret where it begins."""
+    if not error.spots:
+        return "\n".join(filter(None, (error.message, error.why, error.hint)))
+    return "\n\n".join(
+        "\n".join(filter(None, (spot.message, spot.line, spot.mark, spot.hint)))
+        for spot in error.spots
+    )
+
+
+def complete(repository: Repository, words: str) -> list[dict[str, Any]]:
+    """What may come next in a query."""
+    look = partial(completion.complete, directory=str(repository.root), environ=dict(os.environ))
+    cache = paths.cache(os.environ)
+    found = completing.completions(words, look, lambda before: parser.accepted(before, cache))
+    return [{"text": each.text, "replaced": each.replaced} for each in found[:60]]
+
+
+# Sweeps
+
+
+def sweeps(repository: Repository, frame: Frame) -> list[Section]:
+    if not repository.trials_path.exists():
+        return []
+    with Trials(repository.trials_path) as store:
+        runs = Ledger(store).runs()
+    if not runs:
+        return []
+    _, table = trials_view.runs(runs)
+
+    def leads(title: str, cell: object) -> str | None:
+        return f"/sweeps/{cell.value}" if title == "sweep" and isinstance(cell, Id) else None
+
+    return [Section("", Frame(frame.now, leads).table(table, caption="sweeps"))]
+
+
+def sweep(repository: Repository, name: str, frame: Frame) -> tuple[str, str, list[Section]]:
+    if not repository.trials_path.exists():
+        raise NotFound(f"no such sweep: {name}")
+    with Trials(repository.trials_path) as store:
+        fit = [row["id"] for row in store.runs() if str(row["id"]).startswith(name)]
+        if len(fit) != 1:
+            raise NotFound(f"no such sweep: {name}")
+        book = Ledger(store)
+        run, results = book.run(fit[0]), book.result(fit[0])
+        sections = sweep_sections.sections(run, results, book.curves, frame)
+    if trials_view.at_work(run):
+        sections[0] = Section("", Html(f'<div data-again="3">{sections[0].body}</div>'))
+    return run.id, " ".join(run.text.split()), sections
+
+
+# Evaluations
+
+
+def evaluations(
+    repository: Repository, frame: Frame, asked: Mapping[str, str]
+) -> tuple[Html, list[Section]]:
+    """A form to evaluate a version, and what was evaluated before."""
+    labels = {row.id: row.label for row in versions.all_versions(repository.database)}
+    held = saved_evaluations.saved_evaluations(repository.database)[::-1]
+    shown = asked.get("show")
+    if shown:
+        held = [each for each in held if labels.get(each.version) == shown]
+    rows: list[list[Cell]] = [
+        [
+            labels.get(each.version, each.version[:12]),
+            each.step,
+            each.data_set,
+            each.data.get("rows"),
+            Items([f"{name}={_figure(value)}" for name, value in each.data["metrics"].items()]),
+            each.data.get("mode"),
+            Time(each.created),
+        ]
+        for each in held[:MOST_EVALUATIONS]
+    ]
+    columns: list[Column | str] = [
+        Column("version"),
+        "step",
+        "data",
+        "examples",
+        Column("metrics"),
+        "mode",
+        "age",
+    ]
+    sections = []
+    if rows:
+        table = frame.table(Table(columns, rows), caption="evaluations")
+        of = f" of {shown}" if shown else ""
+        sections.append(Section(f"saved evaluations{of}", table))
+    data = [name for name, _ in committed_data(repository)]
+    return Html(_form(list(labels.values()), data, asked)), sections
+
+
+def committed_data(repository: Repository) -> list[tuple[str, str]]:
+    """Data sets that were committed, newest first: VERSION:PATH and the hash, each content once."""
+    found: dict[str, str] = {}
+    for row in versions.all_versions(repository.database)[:MOST_DATA]:
+        for entry in repository.manifest(row.id).files:
+            if entry.role == "data":
+                found.setdefault(entry.blake3, f"{row.label}:{entry.path}")
+    return [(name, digest) for digest, name in found.items()]
+
+
+def _figure(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _form(labels: Sequence[str], data: Sequence[str], asked: Mapping[str, str]) -> str:
+    options = "".join(f'<option value="{text(label)}"></option>' for label in labels[:500])
+    sets = "".join(
+        f"<option{' selected' if name == asked.get('data') else ''}>{text(name)}</option>"
+        for name in data
+    )
+    checked = " checked" if asked.get("progressive") else ""
+    ref = asked.get("ref") or asked.get("show") or ""
+    return (
+        '<form class="filter" action="/evaluate" method="get"><label>Version '
+        f'<input id="search" name="ref" list="versions" value="{text(ref)}" required'
+        f' autocomplete="off"></label><datalist id="versions">{options}</datalist>'
+        '<label class="check">Data <select name="data"><option value="">of the version</option>'
+        f"{sets}</select></label>"
+        f'<label class="check"><input type="checkbox" name="progressive" value="1"{checked}> '
+        "progressive: read only the bytes that decide</label><button>Evaluate</button>"
+        '<p class="soft">Nothing is saved.</p></form>'
+    )
+
+
+def evaluate(
+    repository: Repository, asked: Mapping[str, str], frame: Frame, job: Job
+) -> list[Section]:
+    """Evaluate on the data of the version; the job is told how it goes."""
+
+    def watch(done: Progress) -> None:
+        job.progress.append((float(done.bytes_read), float(done.done), float(done.rows)))
+        if len(job.progress) > 4000:
+            del job.progress[1::2]
+
+    data = asked.get("data") or None
+    if data is not None and data not in {name for name, _ in committed_data(repository)}:
+        raise NotFound(f"no committed data set `{data}`")
+    request = evaluating.Request(
+        words=[asked["ref"]],
+        data=data,
+        directory=repository.root,
+        progressive="guaranteed" if asked.get("progressive") else None,
+        confusion=True,
+        watch=watch,
+    )
+    with evaluating.evaluate(repository, request) as found:
+        return evaluation.sections(found, frame)
+
+
+def waiting(source: str, words: str) -> Html:
+    """A place for what comes when it is ready."""
+    return Html(
+        f'<div data-part="{text(source)}" data-now aria-busy="true"><p role="status">'
+        f"{text(words)}</p></div>"
+    )
+
+
+def progress(job: Job) -> Html:
+    """How far a job is, as a picture where there is something to draw."""
+    if not job.progress:
+        return Html('<p role="status">Working …</p>')
+    read, done, whole = job.progress[-1]
+    told = f"{done:,.0f} of {whole:,.0f} examples decided, {human_bytes(round(read))} read"
+    drawn = Html("")
+    if len(job.progress) > 2:
+        points = [(x, 100 * y / max(whole, 1)) for x, y, _ in job.progress]
+        drawn = plots.scatter(
+            "examples decided against bytes read",
+            [Dot(*points[-1], told)],
+            Axis("bytes read", "bytes"),
+            Axis("examples decided", "percent"),
+            [points],
+        )
+    return Html(f'<p role="status">{text(told)}</p>{drawn}')
+
+
+# Storage
+
+
+def storage(repository: Repository, frame: Frame) -> list[Section]:
+    found = stats.stats(repository, [])
+    if not found.rows:
+        return []
+    blocks = disk_view.blocks(found, "version")
+    totals, *tables = storage_sections.disk_usage(found, "version", blocks, frame)
+    graph = storage_sections.graph(repository)
+    sections = [totals, Section("what is stored against what", graph), *tables]
+    plan = _part("/storage/plan", "Measure deltas and plan")
+    words = frame.html(
+        "How small the weights could be under limits on reading time. The first time, deltas "
+        "between all versions are measured, which can take minutes; nothing is changed."
+    )
+    return [*sections, Section("storage against reading time", Html(words + plan))]
+
+
+def plan(repository: Repository, alpha: str, frame: Frame, jobs: int, job: Job) -> list[Section]:
+    """As `archive --dry-run`: today, the plan, and what other limits would cost."""
+    limit = None
+    if alpha:
+        try:
+            limit = float(alpha)
+        except ValueError as error:
+            raise UsageError(f"`{alpha}` is not a number") from error
+    request = proposal.Request(
+        policy=budgets.Policy(alpha=budgets.factor(limit)),
+        jobs=jobs,
+        speeds=speeds.of_machine(speeds.folder(os.environ)),
+        explore=True,
+    )
+    bar = _Bar(job)
+    outcome = archiving.archive(
+        repository, request, dry_run=True, progress=lambda *_: nullcontext(bar)
+    )
+    _, blocks = archive_view.archived(outcome)
+    return storage_sections.plan(outcome, blocks, frame)
+
+
+class _Bar:
+    """What the planner tells of its progress."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def advance(self, count: int) -> None: ...
