@@ -12,7 +12,7 @@ EDITABLE := --config-settings editable_mode=compat
 # The demo and the tests start dlv thousands of times: its compiled modules are kept, as a user's are.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-slow reliability fuzz bench paper lint format docs pictures golden clean
+.PHONY: help demo test test-slow reliability fuzz bench paper lint format docs pictures screenshots golden clean
 
 help:
 	@echo "make demo       build demo-repository from examples/ and show the commands at work"
@@ -23,6 +23,7 @@ help:
 	@echo "make lint       ruff and mypy --strict"
 	@echo "make docs       write the reference pages in docs/, and what the sessions in the other pages print"
 	@echo "make pictures   draw the pictures of the README: a terminal, and the sizes of stores"
+	@echo "make screenshots  pictures of every page and report, into screenshots/ (needs Chromium)"
 	@echo "make bench      run the benchmarks; CORPUS=all: also on 22.7 M weights (an hour)"
 	@echo "make paper      figures 6(a) to 6(d) of the ModelHub paper, into paper/"
 	@echo "make golden NAME=format   write golden bytes of a new format version"
@@ -83,6 +84,8 @@ bench: $(BENCH)
 	@$(BIN)/python -m benchmarks.trials
 	@echo "== benchmarks/curves"
 	@$(BIN)/python -m benchmarks.curves
+	@echo "== benchmarks/pages"
+	@$(BIN)/python -m benchmarks.pages
 
 paper: $(BENCH)
 	@$(BIN)/python -m benchmarks.paper --out paper $(ARGS)
@@ -109,6 +112,9 @@ docs: $(LIGHT)
 # STORES=FILE: the last line that `python -m benchmarks.storage --stores` printed.
 pictures: $(FULL)
 	$(BIN)/python tools/pictures.py $(STORES)
+
+screenshots: $(FULL)
+	$(BIN)/python tools/screenshots.py $(ARGS)
 
 golden: $(FULL)
 	$(BIN)/python tools/golden.py "$(NAME)"

@@ -19,7 +19,7 @@ import dlv.cli as cli
 from dlv.commands.shared.options import Command
 
 ROOT = Path(__file__).resolve().parent.parent
-SERVERS = {"tensorboard"}  # they run until they are told to end
+SERVERS = {"tensorboard", "ui"}  # they run until they are told to end
 WITHOUT_REPOSITORY = {"config", "completion.", "init", "demo", "doctor"}
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dlv.commands.shared import reporting
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
@@ -17,12 +18,16 @@ if TYPE_CHECKING:
     import dlv.versions.history as history
 
 
-@command("log", examples=["dlv log", "dlv log --graph --all", "dlv log --oneline -n 5"])
+@command(
+    "log",
+    examples=["dlv log", "dlv log --graph --all", "dlv log --oneline -n 5", "dlv log -o log.svg"],
+)
 @argument("reference", required=False, metavar="[REF]", complete="reference")
 @option("--graph", is_flag=True, help="Draw the graph of versions.")
 @option("--oneline", is_flag=True, help="Show each version on one line.")
 @option("--all", "everything", is_flag=True, help="Show all versions, not only ancestors.")
 @option("-n", "most", type=click.IntRange(min=0), metavar="N", help="Show at most N versions.")
+@reporting.report_options("Write the graph: .html, .svg or .png.")
 def run(
     call: Invocation,
     reference: str | None,
@@ -30,6 +35,8 @@ def run(
     oneline: bool,
     everything: bool,
     most: int | None,
+    output: str | None,
+    show: bool,
 ) -> None:
     """Show the history of a version.
 
@@ -37,6 +44,7 @@ def run(
     """
     if reference is not None and everything:
         raise UsageError("REF and --all cannot be combined", hint="dlv log --all")
+    target = reporting.target(call, output, show, (*reporting.REPORT, *reporting.PICTURES))
     import dlv.hub.names as names
     import dlv.versions.history as history
     import dlv.views.versions as view
@@ -56,20 +64,15 @@ def run(
         lines = [_line(call, entry, escape(entry.version.label), tips) for entry in entries]
     else:
         lines = [line for entry in entries for line in (*_block(call, entry, tips), "")][:-1]
-    call.output.emit(
-        "log",
-        {
-            "versions": [
-                {
-                    **view.entry_record(entry),
-                    "published": None if published is None else entry.version.id in published,
-                }
-                for entry in entries
-            ]
-        },
-        Verbatim(lines),
-        ids=[entry.version.id for entry in entries],
-    )
+    document = view.log_document(entries, published)
+    ids = [entry.version.id for entry in entries]
+    if target is None:
+        call.output.emit("log", document, Verbatim(lines), ids=ids)
+    else:
+        import dlv.ui.history as pages
+
+        pages.write(target, entries, reporting.command())
+        reporting.deliver(call, "log", document, target, show=show, ids=ids)
     if not entries:
         call.output.message("no versions yet" if most is None else "nothing to show")
 

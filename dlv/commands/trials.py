@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @command(
     "trials",
-    examples=["dlv trials", "dlv trials --json", "dlv trials latest -o sweep.html --open"],
+    examples=["dlv trials", "dlv trials --json", "dlv trials -q"],
     exits={4: "no such sweep or trial"},
 )
 @argument("run", required=False, metavar="[SWEEP]", complete="run")

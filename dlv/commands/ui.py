@@ -12,7 +12,12 @@ from dlv.commands.shared.options import argument, command, option
 
 @command(
     "ui",
-    examples=["dlv ui", "dlv ui lenet@2", "dlv ui lenet@1 lenet@2", "dlv ui runs/ --no-open"],
+    examples=[
+        "dlv ui",
+        "dlv ui lenet@2 --port 0",
+        "dlv ui lenet@1 lenet@2 --port 0",
+        "dlv ui runs/ --port 0 --no-open",
+    ],
     exits={2: "the extra `ui` is not installed", 4: "no such version", 5: "the port is taken"},
 )
 @argument("words", nargs=-1, metavar="[REF..|DIR]", complete="reference")

@@ -103,3 +103,10 @@ def picture(nodes: Sequence[tuple[str, Sequence[str]]], labels: Sequence[str]) -
         parts.append(f'<g class="lanes" transform="translate(0 {y:.0f})">{inner}</g>')
         parts.append(f'<text class="ink" x="{left:.0f}" y="{y + 17:.0f}">{text(label)}</text>')
     return Html("".join([*parts, "</svg>"]))
+
+
+def file(nodes: Sequence[tuple[str, Sequence[str]]], labels: Sequence[str], style: str) -> str:
+    """The same as a file of its own."""
+    markup = picture(nodes, labels).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    start = markup.index(">") + 1
+    return f"{markup[:start]}<style>{style}</style>{markup[start:]}\n"

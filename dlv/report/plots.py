@@ -194,7 +194,7 @@ def parallel(
     shown = [row for row in rows if math.isfinite(row[2])]
     if len(shown) < 2 or not names:
         return Html("")
-    width, height, top, bottom = max(480.0, 130.0 * (len(names) + 1)), 280.0, 40.0, 24.0
+    width, height, top, bottom = max(560.0, 170.0 * (len(names) + 1)), 280.0, 40.0, 24.0
     scales = [_Scale([settings.get(name) for _, settings, _ in shown]) for name in names]
     scales.append(_Scale([value for *_, value in shown]))
     xs = [60 + place * (width - 120) / len(names) for place in range(len(names) + 1)]

@@ -1,10 +1,12 @@
-"""Networks as PNG, drawn by matplotlib from the places that the SVG uses, too."""
+"""Networks and lineage as PNG, drawn by matplotlib from the places that the SVG uses, too."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import BinaryIO
 
 from dlv.errors import require
+from dlv.report.lineage import LANE, STEP, Row
 from dlv.report.network_picture import Sketch, places_of
 
 _DPI = 150
@@ -38,6 +40,42 @@ def write_network(drawing: Sketch, title: str, target: BinaryIO) -> None:
             most = int((wide - 14) / (size * 0.62))
             shown = words if len(words) <= most else words[: most - 1] + "…"
             axes.text(x + 7, y + 24 + line, _plain(shown), fontsize=size, family="monospace")
+    figure.savefig(target, format="png", dpi=dpi)
+
+
+_LINES = ("#1763c6", "#e71417", "#088366", "#7d2367", "#7d36fc", "#50801c", "#007a9c", "#e0155c")
+
+
+def write_lineage(rows: Sequence[Row], labels: Sequence[str], target: BinaryIO) -> None:
+    """A line for each version, with the lanes of those that it comes from."""
+    figures = require("matplotlib.figure", "plots")
+    lanes = max((max(row.lane, *row.passing, *row.down) for row in rows), default=0) + 1
+    left = LANE * lanes + 14
+    width = left + 6.2 * max((len(label) for label in labels), default=0) + 12
+    height = max(STEP * len(rows), STEP)
+    dpi = min(_DPI, _LARGEST / (max(width, height) / 72))
+    figure = figures.Figure(figsize=(width / 72, height / 72))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_xlim(0, width)
+    axes.set_ylim(height, 0)
+    axes.set_axis_off()
+    for place, (row, label) in enumerate(zip(rows, labels, strict=True)):
+        top, middle, below = place * STEP, (place + 0.5) * STEP, (place + 1) * STEP
+        x = LANE / 2 + row.lane * LANE + 2
+
+        def line(lane: int, course: Sequence[tuple[float, float]]) -> None:
+            color = _LINES[lane % len(_LINES)]
+            axes.plot([a for a, _ in course], [b for _, b in course], color=color, lw=1.2)
+
+        for lane in row.passing:
+            at = LANE / 2 + lane * LANE + 2
+            line(lane, [(at, top), (at, below)])
+        if row.above:
+            line(row.lane, [(x, top), (x, middle)])
+        for lane in row.down:
+            line(lane, [(x, middle), (LANE / 2 + lane * LANE + 2, below)])
+        axes.plot([x], [middle], "o", color=_LINES[row.lane % len(_LINES)], ms=5)
+        axes.text(left, middle + 3, _plain(label), fontsize=7.5, family="monospace")
     figure.savefig(target, format="png", dpi=dpi)
 
 

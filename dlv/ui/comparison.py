@@ -118,8 +118,10 @@ def _moved(pair: MatrixPair | None) -> str:
         return f'<td class="m m{_shade((low + high) / 2)}" title="{low!r} .. {high!r}">{shown}</td>'
     difference = pair.difference
     if difference is None:
-        word = "=" if pair.status in ("unchanged", "renamed", "rearranged") else "changed"
-        return f'<td class="m m0">{word}</td>'
+        if pair.status in ("unchanged", "renamed", "rearranged"):
+            return '<td class="m m0">=</td>'
+        same = pair.old is not None and pair.new is not None and pair.old.shape == pair.new.shape
+        return f'<td class="m">{"changed" if same else "another shape"}</td>'
     value = difference.relative_l2
     if value is None or not math.isfinite(value):
         return '<td class="m m6">not finite</td>'

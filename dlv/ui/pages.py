@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import dlv.adapters.detect as detect
 import dlv.archiving.archive as archiving
 import dlv.archiving.budgets as budgets
 import dlv.archiving.proposal as proposal
@@ -57,6 +58,7 @@ from dlv.versions.describe import Description
 MOST_FILE = 1 << 20  # bytes of a file that is shown
 MOST_COMPARED = 8
 MOST_EVALUATIONS = 200
+MOST_FILES = 50
 MOST_DATA = 300  # versions in which data sets are looked for
 EXAMPLES = (
     "select m",
@@ -173,7 +175,7 @@ def file(repository: Repository, ref: str, path: str, frame: Frame) -> tuple[str
         return label, [Section("", frame.html(told))]
     content = FileStore(repository.files_git).read(entry)
     if b"\0" in content:
-        return label, [Section("", frame.html("not a text file"))]
+        return label, [Section("", frame.html("a binary file"))]
     return label, [Section("", _highlighted(path, content.decode("utf-8", "replace")))]
 
 
@@ -348,18 +350,22 @@ def evaluations(
         table = frame.table(Table(columns, rows), caption="evaluations")
         of = f" of {shown}" if shown else ""
         sections.append(Section(f"saved evaluations{of}", table))
-    data = [name for name, _ in committed_data(repository)]
+    data = data_sets(repository)
     return Html(_form(list(labels.values()), data, asked)), sections
 
 
-def committed_data(repository: Repository) -> list[tuple[str, str]]:
-    """Data sets that were committed, newest first: VERSION:PATH and the hash, each content once."""
+def data_sets(repository: Repository) -> list[str]:
+    """What can be evaluated on: data sets in the project's folder, and those of versions as
+    VERSION:PATH, newest first, each content once."""
+    lying = [
+        path for path in sorted(repository.root.glob("*.npz")) if detect.is_data_set(str(path))
+    ]
     found: dict[str, str] = {}
     for row in versions.all_versions(repository.database)[:MOST_DATA]:
         for entry in repository.manifest(row.id).files:
             if entry.role == "data":
                 found.setdefault(entry.blake3, f"{row.label}:{entry.path}")
-    return [(name, digest) for digest, name in found.items()]
+    return [*(path.name for path in lying[:MOST_FILES]), *found.values()]
 
 
 def _figure(value: object) -> str:
@@ -397,8 +403,8 @@ def evaluate(
             del job.progress[1::2]
 
     data = asked.get("data") or None
-    if data is not None and data not in {name for name, _ in committed_data(repository)}:
-        raise NotFound(f"no committed data set `{data}`")
+    if data is not None and data not in data_sets(repository):
+        raise NotFound(f"no data set `{data}` here")
     request = evaluating.Request(
         words=[asked["ref"]],
         data=data,

@@ -6,6 +6,7 @@ import datetime
 import functools
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from html import escape as html_escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -15,7 +16,7 @@ import dlv.ui.pages as pages
 import dlv.ui.series as series
 from dlv.errors import DlvError, NotFound, UsageError, require
 from dlv.events.server.security import Guard
-from dlv.report.markup import Html
+from dlv.report.markup import Html, text
 from dlv.report.page import Section, style
 from dlv.repository.handle import Repository
 from dlv.terminal.output import error_lines
@@ -75,9 +76,11 @@ class Site:
             loader=jinja.FileSystemLoader(HERE / "templates"),
             autoescape=True,
             undefined=jinja.StrictUndefined,
+            finalize=_harmless,
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        self._templates.filters["value"] = _value
 
     @property
     def frame(self) -> Frame:
@@ -153,8 +156,7 @@ class Site:
             "title": title, "heading": "", "about": "", "command": "", "here": "", "charts": False,
             "pages": NAV, "location": str(self.repository.root), **told,
         }  # fmt: skip
-        text = self._templates.get_template(template).render(**held)
-        return self._html(text, status)
+        return self._html(self._templates.get_template(template).render(**held), status)
 
     def _sections(
         self, title: str, sections: Sequence[Section], *, status: int = 200, **told: Any
@@ -173,10 +175,10 @@ class Site:
         }  # fmt: skip
         return self._render("sections.html", title, status, sections=shown, **held)
 
-    def _html(self, text: str, status: int = 200) -> Any:
+    def _html(self, markup: str, status: int = 200) -> Any:
         responses = require("starlette.responses", "ui")
         headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-store"}
-        return responses.HTMLResponse(text, status, headers)
+        return responses.HTMLResponse(markup, status, headers)
 
     def _json(self, value: Any) -> Any:
         responses = require("starlette.responses", "ui")
@@ -294,17 +296,19 @@ class Site:
     # Queries
 
     def _query(self, request: Any) -> Any:
-        text = request.query_params.get("q", "")
+        words = request.query_params.get("q", "")
         explain = request.query_params.get("explain") == "1"
-        told = pages.query(self.repository, text, self.frame, explain=explain)
+        told = pages.query(self.repository, words, self.frame, explain=explain)
         option = "--explain " if explain else ""
-        quoted = text.replace("'", "'\\''")
-        command = f"dlv query {option}'{quoted}'" if text.strip() else ""
-        return self._render("query.html", "Query", here="Query", text=text, command=command, **told)
+        quoted = words.replace("'", "'\\''")
+        command = f"dlv query {option}'{quoted}'" if words.strip() else ""
+        return self._render(
+            "query.html", "Query", here="Query", text=words, command=command, **told
+        )
 
     def _complete(self, request: Any) -> Any:
-        text = request.query_params.get("text", "")[-4000:]
-        return self._json(pages.complete(self.repository, text))
+        words = request.query_params.get("text", "")[-4000:]
+        return self._json(pages.complete(self.repository, words))
 
     # Sweeps, evaluations, storage
 
@@ -391,12 +395,22 @@ class Site:
         return require("starlette.responses", "ui").RedirectResponse(self._board(), 303)
 
 
-def _number(text: str | None, default: int) -> int:
-    if text is None:
+def _number(word: str | None, default: int) -> int:
+    if word is None:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise UsageError(f"`{text[:40]}` is not a number")
-    return int(text)
+    if not (word.isascii() and word.isdigit() and len(word) < 10):
+        raise UsageError(f"`{word[:40]}` is not a number")
+    return int(word)
+
+
+def _harmless(value: Any) -> Any:
+    """Strings in templates without characters that turn or hide what follows; `value` does not."""
+    return text(value) if isinstance(value, str) and not isinstance(value, Html) else value
+
+
+def _value(value: str) -> Html:
+    """A string as the value of a field, where it must stay what it is."""
+    return Html(html_escape(value))
 
 
 def _unused(*_: Any) -> Any:

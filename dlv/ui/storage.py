@@ -43,13 +43,17 @@ def disk_usage(found: Statistics, by: str, blocks: Sequence[Block], frame: Frame
 
 def plan(archived: Archived, blocks: Sequence[Block], frame: Frame) -> list[Section]:
     """`archive`: the plan, its times, and what other limits would cost."""
-    parts = frame.sections(blocks, "plan" if archived.dry_run else "result")
+    totals = [block for block in blocks if not isinstance(block, Table)]
+    parts = [Section("plan" if archived.dry_run else "result", frame.html(*totals))]
     times = sorted(archived.snapshots, key=lambda timing: -timing.microseconds)[:BARS]
     rows = [(t.label, float(t.microseconds), seconds(t.microseconds)) for t in times]
     if archived.tradeoff:
         parts.insert(0, Section("storage against reading time", tradeoff(archived)))
     if len(rows) > 1:
         parts.append(Section("slowest checkpoints to read", plots.bars("reading time", rows)))
+    for block in blocks:
+        if isinstance(block, Table):
+            parts.append(Section("by version", frame.table(block, fold=20)))
     return parts
 
 

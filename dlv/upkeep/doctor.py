@@ -29,6 +29,7 @@ EXTRAS = {
     "onnxruntime": ("onnxruntime", "another engine of dlv eval"),
     "prompt": ("prompt_toolkit", "completion and history in dlv query"),
     "tensorboard": ("tensorboard", "dlv tensorboard"),
+    "ui": ("starlette", "dlv ui"),
     "plots": ("matplotlib", "charts of dlv plots as PNG"),
     "remote": ("obstore", "remotes in object stores and on web servers"),
     "pandas": ("pandas", "answers of queries as a DataFrame"),

@@ -73,6 +73,19 @@ def entry_record(entry: Entry) -> dict[str, Any]:
     }
 
 
+def log_document(entries: Sequence[Entry], published: set[str] | None) -> dict[str, Any]:
+    """The JSON of `log`; `published`: the versions that the default remote has, if there is one."""
+    return {
+        "versions": [
+            {
+                **entry_record(entry),
+                "published": None if published is None else entry.version.id in published,
+            }
+            for entry in entries
+        ]
+    }
+
+
 def _parent_records(parents: Sequence[Parent]) -> list[dict[str, Any]]:
     return [{"version": parent.label, "id": parent.id, "kind": parent.kind} for parent in parents]
 

@@ -163,7 +163,7 @@ def difference_of_parts(
 
 
 _SHORT = ("float32", "float16", "bfloat16")  # whose squares are finite in float64
-_SOME = 1 << 13  # values: they stay in the cache, and are too few for BLAS to start threads
+_SOME = 1 << 14  # values that stay in the cache of a core
 
 
 class _Apart:
@@ -199,9 +199,9 @@ class _Apart:
                 base = before[at : at + _SOME].astype(np.float64)
                 apart = after[at : at + _SOME].astype(np.float64)
                 np.subtract(apart, base, out=apart)
-                norm += float(np.dot(base, base))
-                squares += float(np.dot(apart, apart))
                 most = max(most, float(apart.max(initial=0.0)), -float(apart.min(initial=0.0)))
+                norm += float(np.square(base, out=base).sum())
+                squares += float(np.square(apart, out=apart).sum())
         if not math.isfinite(norm + squares):
             return False
         self._changed += int(differs.sum())

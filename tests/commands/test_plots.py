@@ -31,7 +31,7 @@ def test_a_page(dlv: Dlv, snapshot: Dlv, filled: Path, mode: str) -> None:
     words = ["plots", "lenet@1", "lenet@2", "--output", "curves.html"]
     result = dlv(*words, tty=mode == "tty", json=mode == "json")
     text = (filled / "curves.html").read_text()
-    assert text.count("<h2>") == 2
+    assert text.count("<h3>") == 2
     assert text.count("lenet@2") >= 3
     if mode == "json":
         assert Path(result.document["output"]).name == "curves.html"
@@ -63,10 +63,10 @@ def test_ids_are_those_of_the_series(dlv: Dlv, filled: Path) -> None:
 REFUSED: dict[str, tuple[list[str], int]] = {
     "no such version": (["lenet@7"], 4),
     "no such series": (["lenet", "--metric", "acuracy"], 4),
-    "no picture": (["lenet", "--output", "curves.svg"], 2),
+    "no picture": (["lenet", "--output", "curves.pdf"], 2),
     "nothing to open": (["lenet", "--open"], 2),
     "too smooth": (["lenet", "--smooth", "1"], 2),
-    "no folder": (["lenet", "--output", "none/curves.html"], 8),
+    "no folder": (["lenet", "--output", "none/curves.html"], 2),
     "range backwards": (["lenet", "--steps", "10:1"], 2),
 }
 

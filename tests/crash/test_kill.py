@@ -25,6 +25,7 @@ ELSEWHERE = {
     "init": "nothing is there yet that could be lost",
     "demo": "a new folder, made with the others",
     "tensorboard": "test_kill_ingest.py: what it keeps is read again from the logs",
+    "ui": "pages that are only read",
     "trials": "--stop is one row of the ledger",
     "completion": "outside of any repository",
     "remote": "a key of the configuration",

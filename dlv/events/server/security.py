@@ -211,7 +211,7 @@ class Guard:
             return None
         if self._matches(_cookie(environ, self.cookie)) or self._matches(_bearer(environ)):
             return None
-        return _no("open the address that dlv printed, with its token")
+        return _no("open the printed address, with its token")
 
     def knows(self, host: str) -> bool:
         """Whether a Host header is a name of this server with its port."""

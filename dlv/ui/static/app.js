@@ -245,17 +245,24 @@ for (const frame of $$(".network")) {
   });
 }
 
-// Parts that take longer than a page may: they come when they are ready.
-for (const part of $$("[data-part]")) {
-  const load = async () => {
-    const answer = await fetch(part.dataset.part).catch(() => null);
-    if (!answer) return;
-    if (answer.status === 202) { part.innerHTML = await answer.text(); setTimeout(load, 700); return; }
-    part.innerHTML = await answer.text();
-    part.removeAttribute("aria-busy");
-    local(part);
-    part.dispatchEvent(new CustomEvent("dlv-part", { bubbles: true }));
-  };
-  if ("now" in part.dataset) load();
-  else $("button", part)?.addEventListener("click", () => { part.setAttribute("aria-busy", "true"); load(); }, { once: true });
-}
+// Parts that take longer than a page may: they come when they are ready, and may have such parts.
+const bind = (root) => {
+  for (const part of $$("[data-part]", root)) {
+    const load = async () => {
+      const answer = await fetch(part.dataset.part).catch(() => null);
+      if (!answer) return;
+      part.innerHTML = await answer.text();
+      if (answer.status === 202) { setTimeout(load, 700); return; }
+      part.removeAttribute("aria-busy");
+      local(part);
+      bind(part);
+    };
+    if ("now" in part.dataset) load();
+    else $("button", part)?.addEventListener("click", () => { part.setAttribute("aria-busy", "true"); load(); }, { once: true });
+  }
+};
+bind(document);
+
+// A sweep that goes on is looked at again.
+const again = $("[data-again]");
+if (again) setTimeout(() => { if (!document.hidden) location.reload(); }, 1000 * again.dataset.again);
