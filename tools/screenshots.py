@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -157,23 +158,35 @@ def main() -> None:
         print(f"{len(list(told.folder.rglob('*.png')))} pictures in {told.folder}")
 
 
-# Page, width, height and name of the pictures in the documentation.
+# Page, width, height, name of the picture, and the heading that it begins with, if not the first.
 _PICTURES = (
-    ("models", 1180, 640, "ui-models"), ("compare", 1180, 900, "ui-compare"),
-    ("sweep", 1180, 820, "ui-sweep"), ("network", 900, 760, "ui-network"),
-)  # fmt: skip
+    ("models", 1180, 640, "ui-models", ""),
+    ("movement", 1180, 640, "ui-compare", "Where weights moved"),
+    ("sweep", 1180, 820, "ui-sweep", ""),
+    ("network", 900, 760, "ui-network", ""),
+)
+MOVEMENT = "/compare?v=mlp@2&v=mlp@4&v=mlp@8&v=mlp@14"
 
 
 def _docs(found: Browser, repository: Path, pages: dict[str, str]) -> None:
     with served(repository) as base:
-        for name, width, height, file in _PICTURES:
+        for name, width, height, file, heading in _PICTURES:
             context = found.new_context(viewport={"width": width, "height": height})
             page = context.new_page()
             enter(page, base)
-            page.goto(_join(base, pages[name]))
+            page.goto(_join(base, (pages | {"movement": MOVEMENT})[name]))
             settle(page)
+            if heading:
+                page.get_by_role("heading", name=heading).evaluate("part => part.scrollIntoView()")
             page.screenshot(path=ROOT / "docs" / "images" / f"{file}.png")
             context.close()
+            _shrink(ROOT / "docs" / "images" / f"{file}.png")
+
+
+def _shrink(path: Path) -> None:
+    """A page has few colors: a fourth of the bytes shows the same."""
+    picture = Image.open(path).convert("RGB")
+    picture.quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 if __name__ == "__main__":

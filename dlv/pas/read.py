@@ -236,9 +236,10 @@ class Builder:
         words = np.empty(stop - start, UNSIGNED[link.word])
         for at in range(start, stop, SEGMENT):
             count = min(SEGMENT, stop - at)
-            words[at - start : at - start + count] = cutter.paste(
-                decoder.planes(at, count), at, count
-            )
+            place = words[at - start : at - start + count]
+            pasted = cutter.paste(decoder.planes(at, count), at, count, place)
+            if pasted is not place:
+                place[:] = pasted
         self.words = words
 
     def _difference(self, link: Link, start: int) -> None:

@@ -140,6 +140,8 @@ def padded(span: tuple[float, float], share: float = 0.0) -> tuple[float, float]
     low, high = span
     if not high > low:
         room = abs(low) / 2 or 0.5
+        if not (math.isfinite(low - room) and math.isfinite(high + room)):
+            return min(low, low / 2), max(high, high / 2)
         return low - room, high + room
     margin = (high - low) * share
     if not math.isfinite(margin):  # the values fill all that a number can be

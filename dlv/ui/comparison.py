@@ -21,6 +21,7 @@ from dlv.versions.working_side import LABEL as WORKING
 
 # Relative movement from which a cell is a shade darker.
 STEPS = (1e-6, 1e-4, 1e-3, 1e-2, 5e-2, 2e-1)
+MOVED = "where weights moved"
 MOST_DIFF_LINES = 600
 OPEN_LINES = 60  # of a change that is shown at once
 FOLDED = 60  # rows of the heat map from which the rest is folded
@@ -49,7 +50,7 @@ def sections(
     if "matrices" in diff.sections:
         rows = heat_map(diff, everything)
         if rows:
-            found.append(Section("where weights moved", rows))
+            found.append(Section(MOVED, rows))
     found += [rest.pop(name) for name in ("tensors",) if name in rest]
     found += networks(diff)
     found += list(rest.values())

@@ -18,26 +18,29 @@ KEPT = 32  # jobs whose results can still be asked for
 
 @dataclass
 class Job:
-    """`progress`: (bytes read, examples decided, of how many) as it went; `sections` in the end."""
+    """`told`: how far it is; `progress`: (bytes read, examples decided, of how many) as it went;
+    `sections` in the end."""
 
     key: tuple[object, ...]
+    told: str = "Working …"
     progress: list[tuple[float, float, float]] = field(default_factory=list)
     sections: Sequence[Section] | None = None
     error: DlvError | None = None
+    ended: threading.Event = field(default_factory=threading.Event)
 
     @property
     def over(self) -> bool:
-        return self.sections is not None or self.error is not None
+        return self.ended.is_set()
 
 
 Work = Callable[[Job], Sequence[Section]]
 
 
 class Jobs:
-    """One after the other; who asks for what is under way gets that one."""
+    """Two at a time; who asks for what is under way gets that one."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="dlv-job")
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="dlv-job")
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -60,6 +63,8 @@ class Jobs:
             job.error = error
         except Exception as error:  # the page says so, and the server goes on
             job.error = DlvError(f"internal: {type(error).__name__}: {error}")
+        finally:
+            job.ended.set()
 
     def get(self, name: str) -> Job | None:
         return self._jobs.get(name)

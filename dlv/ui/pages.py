@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -57,6 +57,7 @@ from dlv.versions.describe import Description
 
 MOST_FILE = 1 << 20  # bytes of a file that is shown
 MOST_COMPARED = 8
+LATER = 64 << 20  # bytes of weights that a page does not wait for
 MOST_EVALUATIONS = 200
 MOST_FILES = 50
 MOST_DATA = 300  # versions in which data sets are looked for
@@ -203,11 +204,25 @@ def text_line(line: str) -> str:
 
 
 def compare(
-    repository: Repository, refs: Sequence[str], frame: Frame, *, everything: bool, jobs: int
+    repository: Repository,
+    refs: Sequence[str],
+    frame: Frame,
+    begin: Callable[[], str],
+    *,
+    everything: bool,
+    jobs: int,
 ) -> tuple[str, list[Section], Html]:
+    """All differences; where much has to be read for the weights, `begin` says where they come."""
     if len(refs) > MOST_COMPARED:
         raise UsageError(f"at most {MOST_COMPARED} versions are compared at once")
-    found = diffing.diff(repository, refs, everything=everything, jobs=jobs)
+    quick = tuple(name for name in diffing.SECTIONS if name != "matrices")
+    light = diffing.diff(repository, refs, sections=quick, everything=everything)
+    query = [("v", ref) for ref in refs]
+    later = _bytes_that_differ(light) > LATER
+    source = begin() if later else ""
+    found = light
+    if not later:
+        found = diffing.diff(repository, refs, everything=everything, jobs=jobs)
     sections = []
     for section in comparison.sections(repository, found, frame, everything=everything):
         if section.title == "curves":
@@ -215,7 +230,10 @@ def compare(
             source = f"/data/curves?{urlencode([('v', label) for label in labels])}"
             section = _live_curves(section, source)
         sections.append(section)
-    query = [("v", ref) for ref in refs]
+    if later:
+        place = next((n for n, s in enumerate(sections) if s.title.startswith("network")), None)
+        part = Section(comparison.MOVED, waiting(source, "Comparing weights …"))
+        sections.insert(len(sections) if place is None else place, part)
     other = urlencode(query if everything else [*query, ("all", "1")])
     words = "Only differences" if everything else "Show what is the same, too"
     turned = urlencode([("v", ref) for ref in [*refs[1:], refs[0]]])
@@ -224,6 +242,45 @@ def compare(
         f' <a href="/compare?{text(turned)}">Take {text(refs[1])} as the base</a></p>'
     )
     return comparison.title(found), sections, lead
+
+
+def _bytes_that_differ(found: diffing.Diff) -> int:
+    """Of tensors that would have to be read to compare the weights."""
+    base = {matrix.hash for matrix in found.sides[0].matrices}
+    return sum(
+        2 * (matrix.nbytes or 0)
+        for side in found.sides[1:]
+        for matrix in side.matrices
+        if matrix.hash not in base
+    )
+
+
+def weights(
+    repository: Repository,
+    refs: Sequence[str],
+    frame: Frame,
+    job: Job,
+    *,
+    everything: bool,
+    jobs: int,
+) -> list[Section]:
+    """The part of a comparison for which weights are read."""
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        job.told = f"Comparing weights: {human_bytes(done)} read"
+
+    found = diffing.diff(
+        repository, refs, sections=("matrices",), everything=everything, jobs=jobs, progress=advance
+    )
+    sections = comparison.sections(repository, found, frame, everything=everything, charts=[])
+    return [
+        Section("" if section.title == comparison.MOVED else section.title, section.body)
+        for section in sections
+        if section.title.startswith((comparison.MOVED, "tensors"))
+    ]
 
 
 # Queries
@@ -428,7 +485,7 @@ def waiting(source: str, words: str) -> Html:
 def progress(job: Job) -> Html:
     """How far a job is, as a picture where there is something to draw."""
     if not job.progress:
-        return Html('<p role="status">Working …</p>')
+        return Html(f'<p role="status">{text(job.told)}</p>')
     read, done, whole = job.progress[-1]
     told = f"{done:,.0f} of {whole:,.0f} examples decided, {human_bytes(round(read))} read"
     drawn = Html("")
@@ -489,6 +546,8 @@ class _Bar:
     """What the planner tells of its progress."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        self._job, self._done = job, 0
 
-    def advance(self, count: int) -> None: ...
+    def advance(self, count: int) -> None:
+        self._done += count
+        self._job.told = f"Measuring deltas: {human_bytes(self._done)} read"

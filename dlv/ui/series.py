@@ -19,7 +19,7 @@ from dlv.ui.curves import settings_of
 
 POINTS = 1600  # of a line; minimum and maximum of each part are among them
 LIVE_POINTS = 1000
-RELOAD = 0.7  # seconds between two looks at logs that somebody watches
+RELOAD = 0.4  # seconds between two looks at logs that somebody watches
 USUAL = ("runs", "logs", "lightning_logs", "tb_logs")
 
 

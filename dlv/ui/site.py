@@ -23,9 +23,10 @@ from dlv.terminal.output import error_lines
 from dlv.terminal.table import Cell, Text
 from dlv.ui.frame import Frame, now
 from dlv.ui.gate import POLICY, Application, Gate
-from dlv.ui.jobs import Jobs
+from dlv.ui.jobs import Job, Jobs
 
 HERE = Path(__file__).parent
+PATIENCE = 0.5  # seconds that a question for a result may wait for it
 NAV = (
     ("Models", "/"), ("Query", "/query"), ("Sweeps", "/sweeps"), ("Evaluate", "/evaluate"),
     ("Storage", "/storage"), ("Live", "/live"), ("TensorBoard", "/tensorboard"),
@@ -288,10 +289,23 @@ class Site:
                 "Compare", [], empty="Choose two to eight versions on the page of models."
             )
         title, sections, lead = pages.compare(
-            self.repository, refs, self.frame, everything=everything, jobs=self.threads
+            self.repository,
+            refs,
+            self.frame,
+            functools.partial(self._begin_weights, refs, everything),
+            everything=everything,
+            jobs=self.threads,
         )
         command = f"dlv diff {' '.join(refs)}" + (" --all" if everything else "")
         return self._sections(title, sections, command=command, charts=True, lead=lead)
+
+    def _begin_weights(self, refs: Sequence[str], everything: bool) -> str:
+        def work(job: Job) -> list[Section]:
+            return pages.weights(
+                self.repository, refs, self.frame, job, everything=everything, jobs=self.threads
+            )
+
+        return f"/jobs/{self.jobs.begin(('weights', *refs, everything), work)}"
 
     # Queries
 
@@ -356,7 +370,7 @@ class Site:
         job = self.jobs.get(request.path_params["name"])
         if job is None:
             raise NotFound("no such job")
-        if not job.over:
+        if not job.ended.wait(PATIENCE):
             return self._html(pages.progress(job), 202)
         if job.error is not None:
             body = self.frame.html("\n".join(error_lines(job.error)))

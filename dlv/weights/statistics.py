@@ -199,15 +199,16 @@ class _Apart:
                 base = before[at : at + _SOME].astype(np.float64)
                 apart = after[at : at + _SOME].astype(np.float64)
                 np.subtract(apart, base, out=apart)
-                most = max(most, float(apart.max(initial=0.0)), -float(apart.min(initial=0.0)))
                 norm += float(np.square(base, out=base).sum())
                 squares += float(np.square(apart, out=apart).sum())
+                most = max(most, float(apart.max(initial=0.0)))
         if not math.isfinite(norm + squares):
             return False
         self._changed += int(differs.sum())
         self._norm.value = math.hypot(self._norm.value, math.sqrt(norm))
         self._apart.value = math.hypot(self._apart.value, math.sqrt(squares))
-        self._most = max(self._most, most)
+        # The root of a square is the number itself where nothing overflows or underflows.
+        self._most = max(self._most, math.sqrt(most))
         return True
 
     def _add(self, before: Array, after: Array, differs: Array | None) -> None:

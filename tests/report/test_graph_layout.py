@@ -106,7 +106,7 @@ def chain(count: int) -> Network:
     nodes: list[Node] = []
     last = "x"
     for i in range(count):
-        full = {"out": 16, "in": None}
+        full = {"out": 16}
         nodes += [
             Node(f"layer.{i}.up", "FULL", attrs=full, inputs=((last, 0),)),
             Node(f"layer.{i}.act", "RELU", attrs={"slope": 0.0}, inputs=((f"layer.{i}.up", 0),)),
@@ -181,7 +181,7 @@ def test_a_thousand_layers_are_placed_in_time_and_folded() -> None:
 def test_blocks_that_differ_are_not_folded() -> None:
     network = chain(30)
     nodes = list(network.nodes)
-    nodes[40] = replace(nodes[40], attrs={"out": 8, "in": None})
+    nodes[40] = replace(nodes[40], attrs={"out": 8})
     changed = replace(network, nodes=tuple(nodes))
     titles = [card.title for card in network_picture.sketch(changed).cards.values()]
     assert [title for title in titles if "×" in title] == ["block × 10", "block × 19"]

@@ -50,13 +50,17 @@ class Watched:
         self.context = browser.new_context(**settings)
         self.page = self.context.new_page()
         self.faults: list[str] = []
-        self.page.on("dialog", lambda dialog: (self.faults.append("dialog"), dialog.dismiss()))
+        self.page.on("dialog", self._dialog)
         self.page.on("pageerror", lambda error: self.faults.append(f"error {error}"))
         self.page.on("console", self._console)
         self.page.on("request", self._request)
         if running is not None:
             self.page.goto(running.address)
             self.page.locator("nav").first.wait_for()
+
+    def _dialog(self, dialog: Any) -> None:
+        self.faults.append("dialog")
+        dialog.dismiss()
 
     def _console(self, message: Any) -> None:
         # A page that is not there is an answer, too; what the browser says of it is no fault.

@@ -259,7 +259,7 @@ def test_json_is_one_address(demo: Path) -> None:
     command = [sys.executable, "-m", "dlv", "ui", "--no-open", "--port", "0", "--json"]
     process = subprocess.Popen(command, cwd=demo, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    lines = []
+    lines: list[str] = []
     while not lines or lines[-1].strip() != "}":
         lines.append(process.stdout.readline())
     process.terminate()

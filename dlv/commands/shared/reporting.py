@@ -37,12 +37,13 @@ def target(
     """Where to write, or None; whether that can be is known before anything is read."""
     if output is None:
         if show:
-            raise UsageError("--open requires --output", hint=f"{command()} -o report.html --open")
+            hint = f"{_without_output()} -o report.html --open"
+            raise UsageError("--open requires --output", hint=hint)
         return None
     path = Path(call.directory, output)
     if path.suffix.lower() not in kinds:
         names = " or ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1])))
-        hint = f"to write a report: {command().partition(' -o')[0]} -o report.html"
+        hint = f"to write a report: {_without_output()} -o report.html"
         raise UsageError(f"`{path}` must end in {names}", hint=hint)
     if path.is_dir():
         raise UsageError(f"`{path}` is a directory")
@@ -54,6 +55,19 @@ def target(
 def command() -> str:
     """The command as it was typed."""
     return shlex.join(["dlv", *click.get_current_context().meta.get(WORDS, ())])
+
+
+def _without_output() -> str:
+    """The same without what says where a report goes."""
+    words = list(click.get_current_context().meta.get(WORDS, ()))
+    kept: list[str] = []
+    while words:
+        word = words.pop(0)
+        if word in ("-o", "--output"):
+            words = words[1:]
+        elif word != "--open" and not word.startswith("--output="):
+            kept.append(word)
+    return shlex.join(["dlv", *kept])
 
 
 def write_report(path: Path, title: str, sections: Sequence[Section], *, about: str = "") -> None:

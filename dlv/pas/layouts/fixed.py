@@ -296,7 +296,13 @@ class FixedCutter:
         tail = pack_tail(codes.n, codes.tail, codes.escaped, self.flagged(codes.code, e), words)
         return [*code_planes(codes.code), tail]
 
-    def paste(self, planes: Sequence[Raw], start: int, count: int) -> Words:
+    def paste(
+        self,
+        planes: Sequence[Raw],
+        start: int,
+        count: int,
+        out: Words | None = None,  # noqa: ARG002
+    ) -> Words:
         if len(planes) != 4 or any(len(plane) != count for plane in planes[:3]):
             raise Damaged(f"{count} words of a fixed layout have other planes")
         e = self.exponents_at(start, count)
@@ -511,7 +517,13 @@ class HalvedCutter:
         first, second, *others = self._fixed.cut(words, start)
         return [first, *halves(np.frombuffer(second, np.uint8)), *others]
 
-    def paste(self, planes: Sequence[Raw], start: int, count: int) -> Words:
+    def paste(
+        self,
+        planes: Sequence[Raw],
+        start: int,
+        count: int,
+        out: Words | None = None,  # noqa: ARG002
+    ) -> Words:
         if len(planes) != 5:
             raise Damaged(f"{count} words of a halved layout have other planes")
         return self._fixed.paste(_whole(planes, count), start, count)

@@ -110,8 +110,13 @@ class Cutter(Protocol):
         """The planes of these words."""
         ...
 
-    def paste(self, planes: Sequence[Raw], start: int, count: int) -> Words:
-        """The `count` words of these planes; Damaged if they cannot be that."""
+    def paste(
+        self, planes: Sequence[Raw], start: int, count: int, out: Words | None = None
+    ) -> Words:
+        """The `count` words of these planes; Damaged if they cannot be that.
+
+        They are written to `out` where the layout can do that, and returned in any case.
+        """
         ...
 
 
@@ -196,12 +201,18 @@ class _IeeeCutter:
         split_words(words, out)
         return [plane.data for plane in out]
 
-    def paste(self, planes: Sequence[Raw], start: int, count: int) -> Words:  # noqa: ARG002
+    def paste(
+        self,
+        planes: Sequence[Raw],
+        start: int,  # noqa: ARG002
+        count: int,
+        out: Words | None = None,
+    ) -> Words:
         if len(planes) != self._width or any(len(plane) != count for plane in planes):
             raise Damaged(f"{count} words of {self._width} bytes have other planes")
         if self._width == 1:
             return np.frombuffer(planes[0], np.uint8)
-        out = np.empty(count, UNSIGNED[self._width])
+        out = np.empty(count, UNSIGNED[self._width]) if out is None else out
         join_words([np.frombuffer(plane, np.uint8) for plane in planes], out)
         return out
 

@@ -126,7 +126,13 @@ class _TableCutter:
     def _top(self) -> np.uint8:
         return np.uint8(len(self._words) - 1)
 
-    def paste(self, planes: Sequence[Raw], start: int, count: int) -> Words:  # noqa: ARG002
+    def paste(
+        self,
+        planes: Sequence[Raw],
+        start: int,  # noqa: ARG002
+        count: int,
+        out: Words | None = None,  # noqa: ARG002
+    ) -> Words:
         if len(planes) != 1 or len(planes[0]) != count:
             raise Damaged("a table's tensor has one plane, a code for each word")
         codes = np.frombuffer(planes[0], np.uint8)

@@ -252,7 +252,7 @@ const bind = (root) => {
       const answer = await fetch(part.dataset.part).catch(() => null);
       if (!answer) return;
       part.innerHTML = await answer.text();
-      if (answer.status === 202) { setTimeout(load, 700); return; }
+      if (answer.status === 202) { setTimeout(load, 50); return; }
       part.removeAttribute("aria-busy");
       local(part);
       bind(part);

@@ -169,7 +169,7 @@ const ready = async () => {
   for (const host of document.querySelectorAll("[data-live]")) follow(host);
 };
 
-// A training that goes on: asked once a second, and answered only when something is new.
+// A training that goes on: asked twice a second, and answered only when something is new.
 const follow = async (host) => {
   const status = document.querySelector("[data-status]");
   let seen = "", begun = false;
@@ -184,7 +184,7 @@ const follow = async (host) => {
         if (status) status.textContent = `${told.points.toLocaleString("en")} points, last change ${new Date().toLocaleTimeString()}`;
       } else if (!answer && status) status.textContent = "The server has ended";
     }
-    await new Promise((done) => setTimeout(done, 1000));
+    await new Promise((done) => setTimeout(done, 500));
   }
 };
 
