@@ -113,7 +113,8 @@ class _Box:
 
 def _share(value: float, span: tuple[float, float]) -> float:
     low, high = span
-    return float((value / 2 - low / 2) / (high / 2 - low / 2))  # halves: no overflow
+    wide = high / 2 - low / 2  # halves: no overflow
+    return float((value / 2 - low / 2) / wide) if wide > 0 else 0.5
 
 
 def _short(number: float) -> str:

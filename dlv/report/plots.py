@@ -43,7 +43,8 @@ class Axis:
 
 def _share(value: float, span: tuple[float, float]) -> float:
     low, high = span
-    return (value / 2 - low / 2) / (high / 2 - low / 2) if high > low else 0.5
+    wide = high / 2 - low / 2  # halves: no overflow
+    return (value / 2 - low / 2) / wide if wide > 0 else 0.5
 
 
 class _Frame:
