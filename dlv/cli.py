@@ -71,8 +71,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "help": ("help", "Explain a command or a topic", "Setup"),
 }
 
-# Started by other commands; not listed, not completed.
-HIDDEN = {"worker": "worker"}
+# Started by other commands, or `ui` without a browser; not listed, not completed.
+HIDDEN = {"worker": "worker", "serve": "serve"}
 
 GROUPS = tuple(dict.fromkeys(group for _, _, group in COMMANDS.values()))
 
@@ -122,7 +122,6 @@ HABITS = {
     "board": "tensorboard",
     "sweeps": "trials",
     "runs": "trials",
-    "serve": "ui",
     "web": "ui",
     "gui": "ui",
     "dashboard": "ui",

@@ -65,6 +65,7 @@ SHARED_BY_COMMANDS = {
     "dlv.commands.shared.planning",
     "dlv.commands.shared.asking",
     "dlv.commands.shared.topics",
+    "dlv.commands.shared.pages",
     "dlv.commands.shared.parameters",
     "dlv.commands.shared.reporting",
 }

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
+from dlv.commands.shared import pages
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 
@@ -39,46 +38,4 @@ def run(
     them. DIR is the log folder of a training run in progress, whose curves move as it goes on.
     The printed address contains a secret token, which is required.
     """
-    import signal
-
-    import dlv.events.server.security as security
-    import dlv.events.server.serving as addresses
-    import dlv.repository.revisions as revisions
-    import dlv.ui.serving as serving
-
-    serving.check_installed()
-    repository, config = call.repository, call.config
-    references, folders = serving.split(
-        words, call.directory, lambda word: revisions.whole(repository.database, word)
-    )
-    host = host or addresses.LOOPBACK
-    chosen = int(config.get("ui.port")) if port is None else port
-    token = security.new_token()
-    with serving.bound(host, chosen) as listening:
-        page = serving.first_page(references)
-        where = addresses.address(host, listening.getsockname()[1], token, page)
-
-        def ready() -> None:
-            call.output.emit("ui", {"url": where}, where, ids=[where])
-            sys.stdout.flush()
-            call.output.message(f"Serving {repository.root}; press Ctrl-C to stop")
-            if not no_open and call.output.interactive:
-                import webbrowser
-
-                webbrowser.open(where)
-
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-        try:
-            serving.serve(
-                *(repository, config, listening),
-                host=host,
-                token=token,
-                folders=folders,
-                jobs=call.jobs,
-                log=call.output.detail,
-                ready=ready,
-            )
-        except KeyboardInterrupt:
-            call.output.message("")
-        finally:
-            signal.signal(signal.SIGTERM, before)
+    pages.serve(call, words, port, host, opens=not no_open)

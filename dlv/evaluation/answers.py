@@ -145,6 +145,16 @@ class Confusion:
     open: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class Mistake:
+    """One example. `image`: gray [height, width] or colors [height, width, 3], of bytes."""
+
+    example: int
+    label: str
+    prediction: str
+    image: Array | None
+
+
 @dataclass
 class Evaluation(Shown):
     """One snapshot tested on one data set.
@@ -182,6 +192,7 @@ class Evaluation(Shown):
     not_finite: int = 0  # rows among whose scores is a NaN
     proved: NDArray[np.bool_] | None = None  # rows whose label, or set, bounds prove; None: none
     notes: list[str] = field(default_factory=list)
+    mistakes: Sequence[Mistake] = ()
 
     def __repr__(self) -> str:
         at = "" if self.step is None else f"/{self.step}"

@@ -82,6 +82,7 @@ class Request:
     max_bytes: int | None = None
     top_k: int | None = None
     confusion: bool = False
+    mistakes: int = 0  # how many wrong predictions to tell of
     activations: Sequence[str] = ()
     out: Path | None = None
     labels_out: Path | None = None
@@ -233,6 +234,10 @@ def _one(
                 why="the data has no labels" if found.class_count else "values are predicted",
             )
         found.confusion = confusion(found.labels, rows, found.class_count)
+    if request.mistakes and rows.has_labels:
+        import dlv.evaluation.mistakes as mistakes
+
+        found.mistakes = mistakes.mistakes(found, rows, request.mistakes)
     found.seconds = time.perf_counter() - begun
     return found
 

@@ -144,8 +144,8 @@ def padded(span: tuple[float, float], share: float = 0.0) -> tuple[float, float]
             return min(low, low / 2), max(high, high / 2)
         return low - room, high + room
     margin = (high - low) * share
-    if not (math.isfinite(low - margin) and math.isfinite(high + margin)):  # the values fill all that a number can be
-        return low, high
+    if not (math.isfinite(low - margin) and math.isfinite(high + margin)):
+        return low, high  # the values fill all that a number can be
     return low - margin, high + margin
 
 

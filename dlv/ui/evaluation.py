@@ -9,15 +9,19 @@ from typing import Any
 
 import dlv.report.plots as plots
 import dlv.views.evaluated as view
+from dlv.evaluation.answers import Evaluation
 from dlv.evaluation.evaluate import Evaluated
+from dlv.report.gallery import gallery
 from dlv.report.markup import Html, scrolling, text
 from dlv.report.page import Section
 from dlv.report.plots import Axis, Dot
-from dlv.terminal.table import Table, human_bytes
+from dlv.terminal.table import Cell, Table, human_bytes
 from dlv.ui.frame import Frame
 from dlv.ui.frame import write as write_report
+from dlv.views.values import percent
 
 MOST_CLASSES = 40
+MISTAKES = 24  # that are shown
 
 
 def sections(evaluated: Evaluated, frame: Frame) -> list[Section]:
@@ -25,8 +29,10 @@ def sections(evaluated: Evaluated, frame: Frame) -> list[Section]:
     document, blocks = view.evaluated(evaluated, frame.output)
     tables = [block for block in blocks if isinstance(block, Table)][:1]
     found = [Section("results", frame.html(*tables))]
-    for result in document["results"]:
-        found += details(result, frame, several=len(document["results"]) > 1)
+    several = len(evaluated.results) > 1
+    for result, evaluation in zip(document["results"], evaluated.results, strict=True):
+        found += details(result, frame, several=several)
+        found += mistakes(evaluation, frame, several=several)
     notes = [*evaluated.notes, *view.warnings(evaluated)]
     return [*found, Section("", frame.html(*notes))] if notes else found
 
@@ -47,7 +53,31 @@ def details(result: Mapping[str, Any], frame: Frame, *, several: bool) -> list[S
         found += _levels(result, frame)
     if result["confusion"]:
         found.append(Section(f"classes and predictions{of}", confusion(result["confusion"])))
+        found.append(Section(f"classes{of}", frame.table(classes(result["confusion"]), fold=20)))
     return found
+
+
+def mistakes(evaluation: Evaluation, frame: Frame, *, several: bool) -> list[Section]:
+    """Wrong predictions: images where there are some, else a table."""
+    if not evaluation.mistakes:
+        return []
+    of = f" of {evaluation.version}" if several else ""
+    title = f"wrong predictions{of}"
+    images = [
+        (
+            each.image,
+            f"{each.label} → {each.prediction}",
+            f"example {each.example}: {each.label}, predicted as {each.prediction}",
+        )
+        for each in evaluation.mistakes
+        if each.image is not None
+    ]
+    if images:
+        return [Section(title, gallery(images))]
+    rows: list[list[Cell]] = [
+        [each.example, each.label, each.prediction] for each in evaluation.mistakes
+    ]
+    return [Section(title, frame.table(Table(["example", "label", "prediction"], rows)))]
 
 
 def certainty(result: Mapping[str, Any]) -> Html:
@@ -99,6 +129,27 @@ def confusion(held: Mapping[str, Any]) -> Html:
     caption = '<caption class="soft">label down, prediction across</caption>'
     body = f"<thead><tr><td></td>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return scrolling("confusion matrix", f'<table class="heat confusion">{caption}{body}</table>')
+
+
+def classes(held: Mapping[str, Any]) -> Table:
+    """For each class how many of its examples were right, and what it was taken for most often."""
+    rows: list[list[Cell]] = []
+    counts = held["counts"]
+    for at, (name, row) in enumerate(zip(held["classes"], counts, strict=True)):
+        total = sum(row) + held["undecided"][at]
+        told = sum(other[at] for other in counts)
+        wrong = max((n, to) for to, n in enumerate(row) if to != at) if len(row) > 1 else (0, 0)
+        rows.append(
+            [
+                name,
+                total,
+                percent(row[at], total),
+                percent(row[at], told),
+                f"{held['classes'][wrong[1]]} ({wrong[0]})" if wrong[0] else None,
+            ]
+        )
+    columns = ["class", "examples", "recall %", "precision %", "mostly mistaken for"]
+    return Table(columns, rows)
 
 
 def _mistakes(classes: Sequence[str], counts: Sequence[Sequence[int]]) -> Html:

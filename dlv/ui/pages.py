@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -33,10 +34,13 @@ import dlv.ui.sweep as sweep_sections
 import dlv.ui.version as version_sections
 import dlv.versions.describe as describe
 import dlv.versions.diff as diffing
+import dlv.versions.reachable as reachable
 import dlv.versions.stats as stats
 import dlv.views.archive as archive_view
 import dlv.views.disk as disk_view
 import dlv.views.trials as trials_view
+import dlv.weights.reading.retrieval as retrieval
+import dlv.weights.statistics as weight_statistics
 from dlv.dql.outcome import QueryOptions
 from dlv.errors import DlvError, NotFound, UsageError, require
 from dlv.evaluation.answers import Progress
@@ -48,15 +52,18 @@ from dlv.report.page import Section
 from dlv.report.plots import Axis, Dot
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
+from dlv.terminal.output import Fields
 from dlv.terminal.table import Bytes, Cell, Column, Id, Items, Table, Time, escape, human_bytes
 from dlv.training.ledger.ledger import Ledger
 from dlv.ui.frame import Frame
 from dlv.ui.jobs import Job
 from dlv.ui.models import Models
 from dlv.versions.describe import Description
+from dlv.weights.store import MatrixStore
 
 MOST_FILE = 1 << 20  # bytes of a file that is shown
 MOST_COMPARED = 8
+MOST_CHECKPOINTS, MOST_NORMS = 40, 64 << 20  # that norms are shown of, and bytes read for them
 LATER = 64 << 20  # bytes of weights that a page does not wait for
 MOST_EVALUATIONS = 200
 MOST_FILES = 50
@@ -90,10 +97,21 @@ def version(repository: Repository, ref: str, frame: Frame) -> tuple[Description
         elif section.title == "tensors":
             more = _part(f"/statistics/{quote(described.label, safe='@/')}", "Show statistics")
             section = Section(section.title, Html(section.body + more))
+        elif section.title == "storage":
+            share = stats.stats(repository, [described.version.id]).rows[0].share
+            section = Section(section.title, Html(section.body + _share(share, frame)))
         elif section.title == "files":
             section = Section(section.title, _files(described, frame))
         found.append(section)
     return described, found
+
+
+def _share(share: reachable.Share | None, frame: Frame) -> Html:
+    """What gc would free without this version, and all that is read to restore it."""
+    if share is None:
+        return Html("")
+    cells: dict[str, Cell] = {"freed": Bytes(share.freed), "needed": Bytes(share.needed)}
+    return frame.html(Fields(cells))
 
 
 def _live_curves(section: Section, source: str) -> Section:
@@ -142,7 +160,33 @@ def version_links(described: Description) -> Html:
 
 def statistics(repository: Repository, ref: str, frame: Frame) -> list[Section]:
     described = describe.describe(repository, ref, statistics=True)
-    return version_sections.statistics(described, frame)
+    return version_sections.statistics(described, frame, _norms(repository, described))
+
+
+def _norms(repository: Repository, described: Description) -> dict[str, list[float]]:
+    """L2 norm of each tensor over the checkpoints, where these are few and small enough."""
+    kept = [line.removed for line in described.snapshots]
+    snapshots = [s for s, gone in zip(described.manifest.snapshots, kept, strict=True) if not gone]
+    if not 1 < len(snapshots) <= MOST_CHECKPOINTS:
+        return {}
+    wanted = {matrix.name: matrix for matrix in described.matrices if not matrix.tied}
+    held = {
+        tensor.name: [s.hashes[at] for s in snapshots if s.hashes[at] is not None]
+        for at, tensor in enumerate(described.manifest.tensors)
+        if tensor.name in wanted
+    }
+    size = sum((wanted[name].nbytes or 0) * len(set(hashes)) for name, hashes in held.items())
+    if size > MOST_NORMS:
+        return {}
+    with closing(MatrixStore.of(repository)) as store:
+        raws = retrieval.related(store, [h for hashes in held.values() for h in hashes if h])
+    norms: dict[str, float] = {}
+    for name, hashes in held.items():
+        for digest in hashes:
+            if digest is not None and digest not in norms:
+                found = weight_statistics.statistics(wanted[name].dtype, raws[digest], 1)
+                norms[digest] = math.nan if found is None or found.l2 is None else found.l2
+    return {name: [norms[h] for h in hashes if h] for name, hashes in held.items()}
 
 
 def network(
@@ -468,6 +512,7 @@ def evaluate(
         directory=repository.root,
         progressive="guaranteed" if asked.get("progressive") else None,
         confusion=True,
+        mistakes=evaluation.MISTAKES,
         watch=watch,
     )
     with evaluating.evaluate(repository, request) as found:
@@ -504,7 +549,10 @@ def progress(job: Job) -> Html:
 # Storage
 
 
-def storage(repository: Repository, frame: Frame) -> list[Section]:
+def storage(
+    repository: Repository, frame: Frame, asked: Mapping[str, str], begin: Callable[[str], str]
+) -> list[Section]:
+    """What takes space; with `plan` in the address also what limits on reading would cost."""
     found = stats.stats(repository, [])
     if not found.rows:
         return []
@@ -512,12 +560,27 @@ def storage(repository: Repository, frame: Frame) -> list[Section]:
     totals, *tables = storage_sections.disk_usage(found, "version", blocks, frame)
     graph = storage_sections.graph(repository)
     sections = [totals, Section("what is stored against what", graph), *tables]
-    plan = _part("/storage/plan", "Measure deltas and plan")
+    plan = _planning(asked, begin)
     words = frame.html(
         "How small the weights could be under limits on reading time. The first time, deltas "
         "between all versions are measured, which can take minutes; nothing is changed."
     )
     return [*sections, Section("storage against reading time", Html(words + plan))]
+
+
+def _planning(asked: Mapping[str, str], begin: Callable[[str], str]) -> Html:
+    """The form, and the plan where it was asked for."""
+    alpha = asked.get("alpha", "")
+    form = (
+        '<form class="filter" action="/storage#plan" method="get" id="plan">'
+        '<input type="hidden" name="plan" value="1"><label class="check">Reading may take, times '
+        'the fastest possible <input name="alpha" type="number" min="1" step="0.1"'
+        f' placeholder="as configured" value="{text(alpha)}"></label>'
+        "<button>Measure deltas and plan</button></form>"
+    )
+    if not asked.get("plan"):
+        return Html(form)
+    return Html(form + waiting(begin(alpha), "Measuring deltas …"))
 
 
 def plan(repository: Repository, alpha: str, frame: Frame, jobs: int, job: Job) -> list[Section]:

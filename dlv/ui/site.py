@@ -105,7 +105,6 @@ class Site:
             route("/sweeps/{run}", self._page(self._sweep)),
             route("/evaluate", self._page(self._evaluate)),
             route("/storage", self._page(self._storage)),
-            route("/storage/plan", self._page(self._plan)),
             route("/jobs/{name}", self._page(self._job)),
             route("/live", self._page(self._live)),
             route("/data/curves", self._page(self._curves)),
@@ -354,17 +353,17 @@ class Site:
             lead = Html(lead + pages.waiting(f"/jobs/{name}", "Evaluating …"))
         return self._sections("Evaluate", sections, here="Evaluate", lead=lead, command=command)
 
-    def _storage(self, _: Any) -> Any:
-        sections = pages.storage(self.repository, self.frame)
+    def _storage(self, request: Any) -> Any:
+        asked = request.query_params
+        sections = pages.storage(self.repository, self.frame, asked, self._begin_plan)
         return self._sections(
-            "Storage", sections, here="Storage", command="dlv stats", empty="Nothing is stored yet."
-        )
+            "Storage", sections, here="Storage", empty="Nothing is stored yet.",
+            command="dlv archive --dry-run" if asked.get("plan") else "dlv stats",
+        )  # fmt: skip
 
-    def _plan(self, request: Any) -> Any:
-        alpha = request.query_params.get("alpha", "")
+    def _begin_plan(self, alpha: str) -> str:
         work = functools.partial(pages.plan, self.repository, alpha, self.frame, self.threads)
-        name = self.jobs.begin(("plan", alpha), work)
-        return self._html(pages.waiting(f"/jobs/{name}", "Measuring deltas …"))
+        return f"/jobs/{self.jobs.begin(('plan', alpha), work)}"
 
     def _job(self, request: Any) -> Any:
         job = self.jobs.get(request.path_params["name"])

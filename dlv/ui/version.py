@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import dlv.disk.user_files as user_files
@@ -153,8 +153,11 @@ def tensors(described: Description, frame: Frame) -> list[Section]:
     return [Section("tensors", Html(frame.table(table, caption="tensors") + heading + drawn))]
 
 
-def statistics(described: Description, frame: Frame) -> list[Section]:
-    """`desc --stats`: statistics of the tensors, each with its histogram."""
+def statistics(
+    described: Description, frame: Frame, norms: Mapping[str, Sequence[float]] | None = None
+) -> list[Section]:
+    """`desc --stats`: statistics of the tensors, each with its histogram; `norms` over the
+    checkpoints as small curves."""
     table = view.statistics_table(described)
     drawn = []
     for matrix in described.matrices:
@@ -169,6 +172,10 @@ def statistics(described: Description, frame: Frame) -> list[Section]:
         )
     if len(drawn) == len(table.rows):
         table = with_column(table, "values", drawn)
+    if norms:
+        names = [str(row[0]) for row in table.rows]
+        small = [plots.sparkline(norms.get(name, ()), f"L2 of {name}") for name in names]
+        table = with_column(table, "L2 over checkpoints", small)
     return [Section("statistics", frame.table(table, caption="statistics"))] if drawn else []
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlv.report import markup
-from dlv.report.markup import Html
+from dlv.report.markup import Html, Part
 from dlv.terminal.output import Fields, Heading, Line, Verbatim
 from dlv.terminal.table import Bytes, Cell, Count, Id, Items, Number, Range, Table, Text, Time
 from tests.commands.test_reports import Page
@@ -59,7 +59,14 @@ HOSTILE = st.text(alphabet=st.sampled_from("<>&\"'/ab\u202e\u200f\x00\x1b\n\ud80
 @given(HOSTILE)
 def test_any_string_is_only_text(words: str) -> None:
     table = Table(["a", "b"], [[words, Text(words, "red")]])
-    blocks = [table, Fields({words: words}), Heading(words), Line(words), Verbatim([words]), words]
+    blocks: list[Part] = [
+        table,
+        Fields({words: words}),
+        Heading(words),
+        Line(words),
+        Verbatim([words]),
+        words,
+    ]
     html = markup.parts(blocks, NOW, lambda _, __: "/x?a=1&b=2")
     page = Page(html)
     assert page.handlers == page.loads == []

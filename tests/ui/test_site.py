@@ -160,6 +160,7 @@ def test_an_evaluation_goes_on_beside_the_page(server: Running, demo: Path) -> N
         time.sleep(0.1)
     assert "confusion" in text
     assert "accuracy" in text
+    assert "data:image/png;base64," in text  # what the wrong predictions look like
     assert state(demo) == before  # nothing is saved
 
 
@@ -175,7 +176,7 @@ def test_an_evaluation_reads_committed_data_alone(server: Running) -> None:
 
 
 def test_a_plan_is_measured_on_request(server: Running) -> None:
-    _, text, _ = server.get("/storage/plan")
+    _, text, _ = server.get("/storage?plan=1&alpha=2")
     (name,) = set(re.findall(r"/jobs/[\w-]+", text))
     for _ in range(400):
         status, text, _ = server.get(name)
@@ -211,6 +212,16 @@ def test_the_page_begins_where_it_is_asked_to(demo: Path) -> None:
             assert running.get(running.base.removeprefix(running.root))[0] == 200
         finally:
             assert running.stop()[0] == 0
+
+
+def test_serve_opens_no_browser(demo: Path) -> None:
+    command = [sys.executable, "-m", "dlv", "serve", "--port", "0"]
+    process = subprocess.Popen(command, cwd=demo, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("http://127.0.0.1:")
+    process.terminate()
+    process.communicate(timeout=30)
+    assert process.returncode == 0
 
 
 def test_it_ends_quietly(demo: Path) -> None:
