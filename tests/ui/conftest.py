@@ -16,7 +16,11 @@ import numpy as np
 import pytest
 
 import dlv
+from dlv.metadata.trials import Trials
 from dlv.repository.handle import Repository
+from dlv.training.ledger.ledger import Claim, Ledger, NewTrial
+from dlv.training.ledger.settling import Budget
+from dlv.training.workers.owners import Owner
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "</script><img src=x onerror=alert(1)>\u202e&\"'"
@@ -64,6 +68,28 @@ class Running:
         return self.process.returncode, told
 
 
+SWEEP = "ab" * 32
+
+
+def add_sweep(folder: Path, varied: str, metric: str) -> None:
+    """A sweep of four trials in the ledger; a rule stops one of them on its way."""
+    rule = {"rule": "top", "k": 3, "metric": metric, "direction": "min", "step": 20}
+    config = '{"log_every":10,"steps":40,"trainer":"bowl:train"}'
+    trials = [
+        NewTrial(
+            f"{n:x}" * 64, n, "e" * 64, config, 0, varied, {"base_lr": 0.1 / n, varied: varied}
+        )
+        for n in range(1, 5)
+    ]
+    with Trials(folder / ".dlv" / "trials.db") as store:
+        ledger = Ledger(store)
+        ledger.open_run(SWEEP, f"evaluate {varied}", {}, [rule], Budget(), trials, steps=40)
+        while isinstance(claim := ledger.claim(Owner(1, -1.0, "nowhere", "w0")), Claim):
+            for step in range(claim.step + 10, claim.target + 1, 10):
+                ledger.log(claim, step, {metric: 1 / step + int(claim.trial[0]) / 10}, 1.0)
+            ledger.finish(claim, "done" if claim.target == 40 else "ready")
+
+
 @pytest.fixture(scope="session")
 def demo_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `dlv demo` makes: three trained versions with network, metrics and test data."""
@@ -71,6 +97,7 @@ def demo_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environ = dict(os.environ, PYTHONPATH=str(ROOT))
     words = [sys.executable, "-m", "dlv", "demo", str(folder), "-q"]
     subprocess.run(words, check=True, capture_output=True, env=environ)
+    add_sweep(folder, "momentum", "loss")
     return folder
 
 
@@ -95,15 +122,10 @@ def hostile_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     parameters={HOSTILE: HOSTILE, "lr": 0.1 / (number + 1)},
                     metrics={HOSTILE: [(i, i * number) for i in range(5)]},
                 )
-            repo.query(f"select m where m.message = {_quoted(HOSTILE)}")
     finally:
         os.chdir(before)
+    add_sweep(folder, HOSTILE, HOSTILE)
     return folder
-
-
-def _quoted(words: str) -> str:
-    escaped = words.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +171,7 @@ def pages(folder: Path) -> list[str]:
         "/compare", "/query", f"/query?{urlencode({'q': 'select m'})}",
         f"/query?{urlencode({'q': 'select m where'})}",
         f"/query?{urlencode({'q': 'select m', 'explain': '1'})}",
-        "/sweeps", "/evaluate", "/storage", "/live", "/v/nothing", "/nowhere",
+        "/sweeps", f"/sweeps/{SWEEP}", "/evaluate", "/storage", "/live", "/v/nothing", "/nowhere",
         *(f"/file/{first}?{urlencode({'path': path})}" for path in paths),
     ]  # fmt: skip
 

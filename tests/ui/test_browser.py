@@ -219,6 +219,21 @@ def test_an_evaluation_is_begun_and_shown(server: Running, open_page: Open) -> N
     page.locator("table.confusion").wait_for(timeout=60_000)
 
 
+def test_a_sweep_is_opened_by_keyboard_and_by_mouse(server: Running, open_page: Open) -> None:
+    watched = open_page(server)
+    page = watched.go("/sweeps")
+    page.get_by_role("link", name="ababab").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/sweeps/abab*")
+    assert page.get_by_text("best so far: #1").count() == 1
+    assert page.locator("svg.plot").count() >= 1
+    assert page.locator("svg.curves").count() == 1
+    page.go_back()
+    page.get_by_role("link", name="ababab").click()
+    page.wait_for_url("**/sweeps/abab*")
+    assert page.get_by_text("stopped").count() >= 1
+
+
 def test_a_plan_is_measured(server: Running, open_page: Open) -> None:
     page = open_page(server).go("/storage")
     page.get_by_role("button", name="Measure deltas and plan").click()
@@ -292,7 +307,7 @@ def test_hostile_names_do_nothing_in_reports(
     for words in (
         ["desc", "evil@1"], ["desc", "evil@2", "--stats"], ["diff", "evil@1", "evil@3"],
         ["query", "select m, m.message"], ["plots", "evil@1", "evil@2"], ["stats"],
-        ["log", "--all"],
+        ["log", "--all"], ["trials", "latest"],
     ):  # fmt: skip
         path = tmp_path / "report.html"
         environ = dict(os.environ, PYTHONPATH=str(ROOT))
