@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import click
-
 from dlv.commands.shared import pages
 from dlv.commands.shared.invocation import Invocation
-from dlv.commands.shared.options import argument, command, option
+from dlv.commands.shared.options import command
 
 
 @command(
@@ -14,14 +12,7 @@ from dlv.commands.shared.options import argument, command, option
     examples=["dlv serve", "dlv serve runs/ --port 0"],
     exits={2: "the extra `ui` is not installed", 4: "no such version", 5: "the port is taken"},
 )
-@argument("words", nargs=-1, metavar="[REF..|DIR]", complete="reference")
-@option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    metavar="N",
-    help="Port; 0 picks a free one [default: ui.port].",
-)
-@option("--host", metavar="H", help="Address to bind [default: 127.0.0.1].")
+@pages.page_options
 def run(call: Invocation, words: tuple[str, ...], port: int | None, host: str | None) -> None:
     """Serve the pages of dlv ui without opening a browser.
 

@@ -58,11 +58,6 @@ def join(parts: Iterable[str]) -> Html:
     return Html("".join(parts))
 
 
-def link(address: str, label: str, **attributes: str) -> Html:
-    more = "".join(f' {key}="{text(value)}"' for key, value in attributes.items())
-    return Html(f'<a href="{html_escape(address)}"{more}>{text(label)}</a>')
-
-
 def parts(blocks: Iterable[Part], now: datetime.datetime, links: Links | None = None) -> Html:
     """Blocks below each other."""
     return join(part(block, now, links) for block in blocks)

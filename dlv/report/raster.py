@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from dlv.errors import require
 from dlv.report.lineage import LANE, STEP, Row
@@ -15,18 +15,24 @@ _COLORS = {"tinted": ("#e8f0fc", "#1559b7"), "end": ("#ffffff", "#566072")}
 _PLAIN = ("#f6f7f9", "#c4cad4")
 
 
-def write_network(drawing: Sketch, title: str, target: BinaryIO) -> None:
-    """All layers in one picture; of a very long network with fewer pixels an inch."""
+def _canvas(width: float, height: float) -> tuple[Any, Any]:
+    """A figure of so many points, and its axes, which count points from the upper left corner."""
     figures = require("matplotlib.figure", "plots")
-    patches = require("matplotlib.patches", "plots")
-    places = places_of(drawing)
-    width, height = places.width + 8, places.height + 30
     dpi = min(_DPI, _LARGEST / (max(width, height) / 72))
-    figure = figures.Figure(figsize=(width / 72, height / 72))
+    figure = figures.Figure(figsize=(width / 72, height / 72), dpi=dpi)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(0, width)
     axes.set_ylim(height, 0)
     axes.set_axis_off()
+    return figure, axes
+
+
+def write_network(drawing: Sketch, title: str, target: BinaryIO) -> None:
+    """All layers in one picture; of a very long network with fewer pixels an inch."""
+    patches = require("matplotlib.patches", "plots")
+    places = places_of(drawing)
+    width, height = places.width + 8, places.height + 30
+    figure, axes = _canvas(width, height)
     axes.text(8, 16, _plain(title), fontsize=11, color="#1c2330")
     for _, _, points in places.lines:
         axes.plot([x for x, _ in points], [y + 24 for _, y in points], color="#566072", lw=0.8)
@@ -40,7 +46,7 @@ def write_network(drawing: Sketch, title: str, target: BinaryIO) -> None:
             most = int((wide - 14) / (size * 0.62))
             shown = words if len(words) <= most else words[: most - 1] + "…"
             axes.text(x + 7, y + 24 + line, _plain(shown), fontsize=size, family="monospace")
-    figure.savefig(target, format="png", dpi=dpi)
+    figure.savefig(target, format="png")
 
 
 _LINES = ("#1763c6", "#e71417", "#088366", "#7d2367", "#7d36fc", "#50801c", "#007a9c", "#e0155c")
@@ -48,17 +54,11 @@ _LINES = ("#1763c6", "#e71417", "#088366", "#7d2367", "#7d36fc", "#50801c", "#00
 
 def write_lineage(rows: Sequence[Row], labels: Sequence[str], target: BinaryIO) -> None:
     """A line for each version, with the lanes of those that it comes from."""
-    figures = require("matplotlib.figure", "plots")
     lanes = max((max(row.lane, *row.passing, *row.down) for row in rows), default=0) + 1
     left = LANE * lanes + 14
     width = left + 6.2 * max((len(label) for label in labels), default=0) + 12
     height = max(STEP * len(rows), STEP)
-    dpi = min(_DPI, _LARGEST / (max(width, height) / 72))
-    figure = figures.Figure(figsize=(width / 72, height / 72))
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_xlim(0, width)
-    axes.set_ylim(height, 0)
-    axes.set_axis_off()
+    figure, axes = _canvas(width, height)
     for place, (row, label) in enumerate(zip(rows, labels, strict=True)):
         top, middle, below = place * STEP, (place + 0.5) * STEP, (place + 1) * STEP
         x = LANE / 2 + row.lane * LANE + 2
@@ -76,7 +76,7 @@ def write_lineage(rows: Sequence[Row], labels: Sequence[str], target: BinaryIO) 
             line(lane, [(x, middle), (LANE / 2 + lane * LANE + 2, below)])
         axes.plot([x], [middle], "o", color=_LINES[row.lane % len(_LINES)], ms=5)
         axes.text(left, middle + 3, _plain(label), fontsize=7.5, family="monospace")
-    figure.savefig(target, format="png", dpi=dpi)
+    figure.savefig(target, format="png")
 
 
 def _plain(words: str) -> str:

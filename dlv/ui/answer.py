@@ -27,10 +27,16 @@ class Told:
     count: int
 
 
-def sections(repository: Repository, outcome: Outcome, frame: Frame) -> Told:
-    """The outcome of one statement."""
+def sections(
+    repository: Repository, outcome: Outcome, frame: Frame, *, most: int | None = None
+) -> Told:
+    """The outcome of one statement; of rows the first ones, up to `most`."""
+    more = 0
     if isinstance(outcome, Table):  # rows come as they are read, and are told of twice
-        outcome = replace(outcome, rows=list(outcome.rows))  # type: ignore[arg-type]
+        rows = list(outcome.rows)
+        more = 0 if most is None else max(0, len(rows) - most)
+        kept = rows if most is None else rows[:most]
+        outcome = replace(outcome, rows=kept)  # type: ignore[arg-type]
     shown = view.shown(outcome, repository, None, verbose=True)
     document, ids = shown.document(), [*shown.ids()]
     shown = view.shown(outcome, repository, None, verbose=True)
@@ -52,6 +58,8 @@ def sections(repository: Repository, outcome: Outcome, frame: Frame) -> Told:
             smaller=outcome.direction != "max",
         )
     messages = [*shown.warnings, *shown.messages()]
+    if more:
+        messages.append(f"and {more:,} more rows; the terminal prints all of them")
     if messages:
         found.append(Section("", frame.html(*messages)))
     return Told(found, document, ids, shown.count)

@@ -62,7 +62,9 @@ from dlv.versions.describe import Description
 from dlv.weights.store import MatrixStore
 
 MOST_FILE = 1 << 20  # bytes of a file that is shown
+MANY = 1000  # versions
 MOST_COMPARED = 8
+MOST_ROWS = 1000  # of a query's answer
 MOST_CHECKPOINTS, MOST_NORMS = 40, 64 << 20  # that norms are shown of, and bytes read for them
 LATER = 64 << 20  # bytes of weights that a page does not wait for
 MOST_EVALUATIONS = 200
@@ -349,7 +351,7 @@ def query(repository: Repository, words: str, frame: Frame, *, explain: bool) ->
     )
     try:
         for outcome in execute.run(repository, named or words, options):
-            found = answer.sections(repository, outcome, frame)
+            found = answer.sections(repository, outcome, frame, most=MOST_ROWS)
             told["sections"] += [section.html() for section in found.sections]
             if not found.count and not found.sections:
                 told["sections"].append(frame.html("nothing matches"))
@@ -547,6 +549,11 @@ def progress(job: Job) -> Html:
 
 
 # Storage
+
+
+def has_many_versions(repository: Repository) -> bool:
+    """Whether a page that looks at each of them cannot come at once."""
+    return len(versions.all_versions(repository.database)) > MANY
 
 
 def storage(

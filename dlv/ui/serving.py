@@ -19,7 +19,6 @@ from dlv.repository.handle import Repository
 from dlv.ui.series import USUAL, Live
 from dlv.ui.site import Site, address_of, compare_address
 
-PORT = 8712
 THREADS = 4  # requests that are answered at once
 
 
@@ -100,9 +99,7 @@ def serve(
     uvicorn = require("uvicorn", "ui")
     beside = BoardBeside(repository, config, log)
     live = Live(repository, log_folders(repository.root, folders))
-    site = Site(
-        repository, live, cap=int(config.get("curves.cap")), jobs=jobs, board=beside, log=log
-    )
+    site = Site(repository, live, jobs=jobs, board=beside, log=log)
     port = int(listening.getsockname()[1])
     options = uvicorn.Config(
         _limited(site.app(host, port, token), ready),

@@ -56,7 +56,6 @@ class Site:
         repository: Repository,
         live: series.Live,
         *,
-        cap: int,
         jobs: int,
         board: Callable[[], str],
         log: Callable[[str], None],
@@ -65,7 +64,6 @@ class Site:
         """`board` starts TensorBoard and says where it is."""
         self.repository = repository
         self.live = live
-        self.cap = cap
         self.threads = jobs
         self.jobs = Jobs()
         self._board = board
@@ -354,10 +352,18 @@ class Site:
         return self._sections("Evaluate", sections, here="Evaluate", lead=lead, command=command)
 
     def _storage(self, request: Any) -> Any:
-        asked = request.query_params
-        sections = pages.storage(self.repository, self.frame, asked, self._begin_plan)
+        asked = dict(request.query_params)
+        found = functools.partial(
+            pages.storage, self.repository, self.frame, asked, self._begin_plan
+        )
+        lead, sections = Html(""), []
+        if pages.has_many_versions(self.repository):  # each is looked at
+            name = self.jobs.begin(("storage", *sorted(asked.items())), lambda _: found())
+            lead = pages.waiting(f"/jobs/{name}", "Adding up what versions take …")
+        else:
+            sections = found()
         return self._sections(
-            "Storage", sections, here="Storage", empty="Nothing is stored yet.",
+            "Storage", sections, here="Storage", empty="Nothing is stored yet.", lead=lead,
             command="dlv archive --dry-run" if asked.get("plan") else "dlv stats",
         )  # fmt: skip
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dlv.archiving.archive import Archived
 
 BARS = 24
+MOST_ROWS = 1000
 MOST_BOXES = 60
 
 
@@ -37,7 +38,10 @@ def disk_usage(found: Statistics, by: str, blocks: Sequence[Block], frame: Frame
     beside = Section("totals", totals).html() + Section("largest in packs", drawn).html()
     found_sections = [Section("", Html(f'<div class="side">{beside}</div>'))]
     for table in tables:
-        found_sections.append(Section(f"by {by}", frame.table(table, fold=20)))
+        rest = len(table.rows) - MOST_ROWS
+        note = frame.html(f"and {rest:,} more: dlv stats --by {by}") if rest > 0 else Html("")
+        shown = Table(table.columns, table.rows[:MOST_ROWS])
+        found_sections.append(Section(f"by {by}", Html(frame.table(shown, fold=20) + note)))
     return found_sections
 
 

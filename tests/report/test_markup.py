@@ -74,12 +74,6 @@ def test_any_string_is_only_text(words: str) -> None:
         assert sign not in html
 
 
-@given(HOSTILE)
-def test_a_link_leads_where_it_says(words: str) -> None:
-    html = markup.link(f"/v/{words.encode('utf-8', 'replace').decode()}", words, title=words)
-    Page(html)
-
-
 def test_numbers_are_flush_right_and_long_texts_may_break() -> None:
     html = markup.table(Table(["n", "words"], [[1, "x " * 60], [None, "y"]]), NOW)
     assert '<th scope="col" class="n">n</th>' in html

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
@@ -148,42 +147,35 @@ def test_completion_knows_the_grammar_and_the_names(server: Running) -> None:
     assert any("loss" in word for word in ask('select m where m["lo'))
 
 
-def test_an_evaluation_goes_on_beside_the_page(server: Running, demo: Path) -> None:
-    before = state(demo)
-    _, text, _ = server.get("/evaluate?ref=lenet@1&data=test.npz")
+def result(server: Running, path: str) -> str:
+    """What a page that begins a job shows in the end."""
+    _, text, _ = server.get(path)
     (name,) = set(re.findall(r"/jobs/[\w-]+", text))
     for _ in range(200):
-        status, text, _ = server.get(name)
+        status, text, _ = server.get(name)  # which waits for a moment
         if status == 200:
-            break
+            return text
         assert status == 202
-        time.sleep(0.1)
+    raise AssertionError(text)
+
+
+def test_an_evaluation_goes_on_beside_the_page(server: Running, demo: Path) -> None:
+    before = state(demo)
+    text = result(server, "/evaluate?ref=lenet@1&data=test.npz")
     assert "confusion" in text
     assert "accuracy" in text
     assert "data:image/png;base64," in text  # what the wrong predictions look like
     assert state(demo) == before  # nothing is saved
 
 
-def test_an_evaluation_reads_committed_data_alone(server: Running) -> None:
-    _, text, _ = server.get("/evaluate?ref=lenet@1&data=/etc/passwd")
-    (name,) = set(re.findall(r"/jobs/[\w-]+", text))
-    for _ in range(100):
-        status, text, _ = server.get(name)
-        if status == 200:
-            break
-        time.sleep(0.05)
-    assert "no data set" in text
+def test_an_evaluation_reads_what_is_offered_alone(server: Running) -> None:
+    assert "no data set" in result(server, "/evaluate?ref=lenet@1&data=/etc/passwd")
 
 
 def test_a_plan_is_measured_on_request(server: Running) -> None:
-    _, text, _ = server.get("/storage?plan=1&alpha=2")
-    (name,) = set(re.findall(r"/jobs/[\w-]+", text))
-    for _ in range(400):
-        status, text, _ = server.get(name)
-        if status == 200:
-            break
-        time.sleep(0.1)
-    assert "this plan" in text
+    assert "this plan" in result(server, "/storage?plan=1&alpha=2")
+    assert "not a number" in result(server, "/storage?plan=1&alpha=x")
+    assert "already the fastest" in result(server, "/storage?plan=1&alpha=0.5")
 
 
 def test_tensorboard_is_one_click_away(server: Running) -> None:

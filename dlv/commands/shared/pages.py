@@ -3,8 +3,28 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
 
 from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import argument, option
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def page_options(function: F) -> F:
+    """What to show, and where to serve it."""
+    port = option(
+        "--port",
+        type=click.IntRange(0, 65535),
+        metavar="N",
+        help="Port; 0 picks a free one [default: ui.port].",
+    )
+    host = option("--host", metavar="H", help="Address to bind [default: 127.0.0.1].")
+    words = argument("words", nargs=-1, metavar="[REF..|DIR]", complete="reference")
+    return words(port(host(function)))
 
 
 def serve(
