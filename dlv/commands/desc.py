@@ -92,8 +92,8 @@ def run(
     if named:
         _activations(call, ref, planes, out=None if output is None else Path(output), **given)
         return
-    kinds = reporting.PICTURES if drawn else reporting.REPORT
-    target = reporting.target(call, output, show, (*reporting.REPORT, *kinds))
+    kinds = (*reporting.REPORT, *(reporting.PICTURES if drawn else ()))
+    target = reporting.target(call, output, show, kinds)
     import dlv.views.description as view
 
     brief = drawn or layers or tensors or stats or matrix is not None

@@ -54,8 +54,8 @@ _LINES = ("#1763c6", "#e71417", "#088366", "#7d2367", "#7d36fc", "#50801c", "#00
 
 def write_lineage(rows: Sequence[Row], labels: Sequence[str], target: BinaryIO) -> None:
     """A line for each version, with the lanes of those that it comes from."""
-    lanes = max((max(row.lane, *row.passing, *row.down) for row in rows), default=0) + 1
-    left = LANE * lanes + 14
+    lanes = max((lane for row in rows for lane in (row.lane, *row.passing, *row.down)), default=0)
+    left = LANE * (lanes + 1) + 14
     width = left + 6.2 * max((len(label) for label in labels), default=0) + 12
     height = max(STEP * len(rows), STEP)
     figure, axes = _canvas(width, height)

@@ -14,7 +14,7 @@ import dlv.events.server.security as security
 import dlv.events.server.serving as serving
 import dlv.events.server.site as board_site
 from dlv.config import Config
-from dlv.errors import UsageError, require
+from dlv.errors import NotFound, UsageError, require
 from dlv.repository.handle import Repository
 from dlv.ui.series import USUAL, Live
 from dlv.ui.site import Site, address_of, compare_address
@@ -156,6 +156,8 @@ def split(
         path = directory / word
         if path.is_dir() and (word.endswith("/") or word.startswith((".", "/")) or "@" not in word):
             folders.append(path)
+        elif word.endswith("/") or word.startswith("./"):
+            raise NotFound(f"no such directory: `{word}`")
         else:
             known(word)
             references.append(word)

@@ -94,7 +94,7 @@ def test_json_says_where_it_is(dlv: Dlv, filled: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["desc", "-o", "x.pdf"], "must end in .html"),
+        (["desc", "-o", "x.pdf"], "must end in .html\n"),
         (["diff", "lenet@1", "lenet@2", "-o", "x"], "must end in .html"),
         (["stats", "--open"], "--open requires --output"),
         (["stats", "-o", "none/x.html"], "no such directory"),
@@ -129,6 +129,9 @@ def test_lineage_is_a_picture(dlv: Dlv, filled: Path) -> None:
     assert "lenet@2" in text
     ElementTree.fromstring(text)
     assert dlv("log", "-o", "log.html").code == 0
+    pytest.importorskip("matplotlib")
+    assert dlv("log", "--all", "-o", "log.png").code == 0
+    assert (filled / "log.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_report_is_opened(dlv: Dlv, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,6 +229,7 @@ def test_it_ends_quietly(demo: Path) -> None:
     ("words", "code", "message"),
     [
         (["nothing@1"], 4, "no"),
+        (["nothing/"], 4, "no such directory"),
         (["--port", "70000"], 2, "70000"),
         (["--host", "192.0.2.1"], 2, "cannot listen"),
     ],
