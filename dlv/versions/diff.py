@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
@@ -344,7 +343,9 @@ def _against(
     def pair(two: tuple[Matrix | None, Matrix | None]) -> MatrixPair:
         return compared(store, *two, _turn(structure, *two), planes, progress)
 
-    if jobs > 1 and len(chosen) > 1:
+    if jobs > 1 and sum(_may_differ(two) for two in chosen) > 1:
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(min(jobs, MOST_JOBS)) as pool:
             found = list(pool.map(pair, chosen))
     else:
@@ -360,6 +361,13 @@ def _against(
         found,
         hidden,
     )
+
+
+def _may_differ(two: tuple[Matrix | None, Matrix | None]) -> bool:
+    """Whether both have to be read, and are large enough for a thread of their own."""
+    old, new = two
+    large = old is not None and old.elements > PART // 8
+    return large and new is not None and old is not None and old.hash != new.hash
 
 
 def _pairs(

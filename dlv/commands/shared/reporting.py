@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -54,11 +53,15 @@ def target(
 
 def command() -> str:
     """The command as it was typed."""
+    import shlex
+
     return shlex.join(["dlv", *click.get_current_context().meta.get(WORDS, ())])
 
 
 def _without_output() -> str:
     """The same without what says where a report goes."""
+    import shlex
+
     words = list(click.get_current_context().meta.get(WORDS, ()))
     kept: list[str] = []
     while words:
