@@ -313,18 +313,25 @@ def live(browser: Browser, base: Path, _: argparse.Namespace) -> dict[str, Any]:
             status.filter(has_text=f"{step + 1} points").wait_for(timeout=30_000)
             delays.append(time.perf_counter() - began)
         process = psutil.Process(pid)
+        watched = _busy(process)
         page.close()
         time.sleep(2)
-        before = process.cpu_times()
-        time.sleep(30)
-        after = process.cpu_times()
-        idle = 100 * (after.user + after.system - before.user - before.system) / 30
+        idle = _busy(process)
     writer.close()
     return {
         "live curve after a write [s]": max(delays),
         "live curve, median [s]": statistics.median(delays),
+        "watched while nothing comes, of a core [%]": watched,
         "idle, of a core [%]": idle,
     }
+
+
+def _busy(process: psutil.Process, seconds: float = 30) -> float:
+    """The share of a core that a process takes, in percent."""
+    before = process.cpu_times()
+    time.sleep(seconds)
+    after = process.cpu_times()
+    return 100 * (after.user + after.system - before.user - before.system) / seconds
 
 
 PARTS: dict[str, Callable[[Browser, Path, argparse.Namespace], dict[str, Any]]] = {

@@ -11,7 +11,7 @@ from typing import Any
 
 import dlv.curves.board as boards
 import dlv.curves.figures as figures
-from dlv.errors import NotFound
+from dlv.errors import NotFound, UsageError
 from dlv.events.provider.downsample import extremes
 from dlv.events.provider.sampling import Choice
 from dlv.repository.handle import Repository
@@ -30,6 +30,8 @@ def of_versions(
     steps: str | None = None,
 ) -> dict[str, Any]:
     """Metric -> lines, each with label, settings and points that keep every spike."""
+    if not references:
+        raise UsageError("no versions are named")
     found = figures.curves(repository, references, series=metrics, steps=steps, whole=True)
     about = settings_of(repository, found)
     lines: dict[str, list[dict[str, Any]]] = {}

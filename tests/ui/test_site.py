@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import re
 import signal
 import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
@@ -112,6 +115,7 @@ def test_the_token_becomes_a_cookie(server: Running) -> None:
         ("/network/lenet@99", 404),
         ("/data/curves?v=lenet@1&steps=9:1", 400),
         ("/data/curves?v=lenet@1&metric=nothing", 404),
+        ("/data/curves?metric=loss", 400),
         ("/data/live?folder=7", 404),
         ("/live?folder=-1", 400),
         ("/complete?text=" + "a" * 3000, 200),
@@ -122,6 +126,37 @@ def test_bad_addresses_have_their_answer(server: Running, path: str, status: int
     assert found == status, text
     assert "Traceback" not in text
     assert "root:" not in text
+
+
+PATHS = (
+    *("/", "/rows", "/v/{}", "/file/{}", "/statistics/{}", "/network/{}", "/compare", "/query"),
+    *("/complete", "/sweeps", "/sweeps/{}", "/evaluate", "/jobs/{}", "/live", "/data/curves"),
+    *("/data/live", "/static/{}", "/{}"),
+)
+KEYS = (
+    *("where", "sort", "columns", "names", "from", "count", "v", "q", "explain", "text", "ref"),
+    *("data", "folder", "seen", "metric", "steps", "path", "all", "fold", "show"),
+)
+WORDS = (
+    *("lenet", "lenet@1", "lenet@99", "HEAD~1", "@best:loss", "..", "%00", "<script>", "\u202e"),
+    *("'", '"', "a" * 400, "-1", "1e9", "NaN", "select m", "select m where", "loss", "loss@10"),
+    *("define x as select m", "accuracy > 0", "/etc/passwd", "python:os:system", "9" * 30, ""),
+)
+
+
+def test_no_address_makes_it_fail_or_change(server: Running, demo: Path) -> None:
+    before = state(demo)
+    lot = random.Random(0)
+    for _ in range(400):
+        word = urllib.parse.quote(lot.choice(WORDS), safe=lot.choice(["", "@/:~%"]))
+        path = lot.choice(PATHS).format(word)
+        query = urllib.parse.urlencode(
+            [(lot.choice(KEYS), lot.choice(WORDS)) for _ in range(lot.randint(0, 4))]
+        )
+        status, text, _ = server.get(f"{path}?{query}")
+        assert status in (200, 400, 404), (path, query, text[-400:])
+        assert "internal:" not in text
+    assert state(demo) == before
 
 
 def test_curves_are_data(server: Running) -> None:
@@ -140,7 +175,7 @@ def test_curves_are_data(server: Running) -> None:
 
 def test_completion_knows_the_grammar_and_the_names(server: Running) -> None:
     def ask(words: str) -> list[str]:
-        query = urllib.request.quote(words)  # type: ignore[attr-defined]
+        query = urllib.parse.quote(words)
         return [item["text"] for item in json.loads(server.get(f"/complete?text={query}")[1])]
 
     assert "select" in " ".join(ask("sel"))
