@@ -1,4 +1,4 @@
-"""What notebooks show in place of a name: any room may have such objects, one place draws them."""
+"""Objects that notebooks show as HTML: any room may have them, `ui.notebook` draws them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def frame(rows: Iterable[Sequence[Any]], columns: Sequence[str]) -> Any:
 
 
 class Shown:
-    """An object with a picture of itself; the Python API says how it is drawn."""
+    """An object that notebooks show as HTML once the Python API is loaded."""
 
     draw: ClassVar[Callable[[Any], str | None] | None] = None
 

@@ -2,8 +2,8 @@
 
     python tools/screenshots.py [FOLDER] [--rich FOLDER] [--only WORD] [--docs]
 
-Over the repository of `dlv demo` and over a rich one (tools/rich_repository.py), made anew unless
-a folder is given. Needs Chromium: `apt-get install chromium`, or CHROMIUM names the program.
+Uses the repository of `dlv demo` and a larger one from tools/rich_repository.py, which is created
+unless --rich names it. Needs Chromium: `apt-get install chromium`, or CHROMIUM names the program.
 `--docs` renews the pictures of the README and of the documentation.
 """
 

@@ -57,7 +57,7 @@ class Point:
 
 @dataclass
 class Archived:
-    """The plan, and what came of it unless it was a rehearsal.
+    """The plan, and its result unless this was a dry run.
 
     `tradeoff` has what other limits would cost, if that was asked for; `today` and `planned` are
     the same of what is stored now and of this plan.
@@ -125,7 +125,7 @@ ALPHAS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)  # times the fastest possibl
 
 
 def _explore(plan: Proposal, outcome: Archived) -> None:
-    """Plan anew for a row of limits: the curve of storage against reading time."""
+    """Plan for several limits, to show how storage grows as reading gets faster."""
     graph, scheme = plan.graph, plan.scheme
 
     def point(alpha: float | None, chosen: StoragePlan) -> Point:

@@ -111,7 +111,7 @@ def run(call: Invocation, no_save: bool, output: str | None, show: bool, **given
         request = evaluate.Request(
             directory=call.directory,
             usual_precision=call.config.get("eval.precision"),
-            mistakes=0 if target is None else 24,
+            mistakes=0 if target is None else evaluate.MISTAKES,
             watch=lambda done: bar.tell(done.version, done.done, done.rows, view.watched(done)),
             **given,
         )

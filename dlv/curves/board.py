@@ -102,7 +102,8 @@ class Board(ABC):
         self._restarts = restarts
         self._cap = cap
         self._reload = reload
-        self.watched = math.inf  # when somebody last looked; long ago: there is no hurry
+        # When a page last asked for points; without recent requests, logs are read less often.
+        self.watched = math.inf
         self._keys = BlobKeys()
         self._idle: list[_Opened] = []
         self._local = threading.local()

@@ -59,6 +59,9 @@ CALIBRATED = "calibrated"
 _LABELS = (".csv", ".npz")
 
 
+MISTAKES = 24  # wrong predictions in a report
+
+
 @dataclass
 class Request:
     """What was asked for.
@@ -82,7 +85,7 @@ class Request:
     max_bytes: int | None = None
     top_k: int | None = None
     confusion: bool = False
-    mistakes: int = 0  # how many wrong predictions to tell of
+    mistakes: int = 0  # wrong predictions to report, at most
     activations: Sequence[str] = ()
     out: Path | None = None
     labels_out: Path | None = None

@@ -18,18 +18,22 @@ def mistakes(evaluation: Evaluation, rows: Rows, most: int) -> list[Mistake]:
     if evaluation.class_count is None:
         return []
     column = rows.data.inputs[next(iter(rows.data.inputs))]
-    found: list[Mistake] = []
+    wrong: list[Mistake] = []
     for start, labels in rows.labels():
-        told = evaluation.labels[start : start + len(labels)]
+        predictions = evaluation.labels[start : start + len(labels)]
         truth = np.asarray(labels).astype(np.int64)
-        for at in np.flatnonzero((told != truth) & (told != OPEN))[: most - len(found)]:
+        for at in np.flatnonzero((predictions != truth) & (predictions != OPEN))[
+            : most - len(wrong)
+        ]:
             example = start + int(at)
             image = image_of(np.asarray(column.read(example, example + 1))[0])
             label = _named(evaluation.classes, int(truth[at]))
-            found.append(Mistake(example, label, _named(evaluation.classes, int(told[at])), image))
-        if len(found) >= most:
+            wrong.append(
+                Mistake(example, label, _named(evaluation.classes, int(predictions[at])), image)
+            )
+        if len(wrong) >= most:
             break
-    return found
+    return wrong
 
 
 def _named(classes: Sequence[str] | None, label: int) -> str:

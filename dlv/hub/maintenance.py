@@ -22,7 +22,7 @@ from dlv.repository.handle import Repository
 def retire(
     repository: Repository, remote: Remote, reference: str, author: str, key: Path | None
 ) -> Ref:
-    """Withdraw a version. It is no longer listed or pulled, and gc can delete its objects."""
+    """Withdraw a version: it disappears from lists and pulls, and gc may delete its objects."""
     name, _, number = reference.partition("@")
     _check_writable(remote)
     while True:

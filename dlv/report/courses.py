@@ -18,6 +18,19 @@ Numbers = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 
 
+# Of lines in PNG files: those of the light page in style.css.
+LINE_COLORS = (
+    "#1763c6",
+    "#e71417",
+    "#088366",
+    "#7d2367",
+    "#7d36fc",
+    "#50801c",
+    "#007a9c",
+    "#e0155c",
+)
+
+
 @dataclass(frozen=True)
 class Course:
     """One series of one version, ordered by step. NaN: a point that cannot be drawn."""

@@ -13,7 +13,7 @@ import dlv.report.dots as dots
 import dlv.report.page as pages
 from dlv.curves.figures import Curve
 from dlv.errors import require
-from dlv.report.courses import Chart, Course, thinned
+from dlv.report.courses import LINE_COLORS, Chart, Course, thinned
 from dlv.report.curves_picture import figure_grid, file
 
 KINDS = (".html", ".svg", ".png")
@@ -79,7 +79,6 @@ def lines(drawn: Sequence[Chart], screen: dots.Screen, name: Callable[[str], str
 
 
 _COLUMNS = 640
-_COLOURS = ("#1763c6", "#e71417", "#088366", "#7d2367", "#7d36fc", "#50801c", "#007a9c", "#e0155c")
 _DASHES = ("-", "--", ":", "-.")
 
 
@@ -109,8 +108,8 @@ def _figure(across: int, down: int) -> Any:
 def _draw_chart(axes: Any, chart: Chart) -> None:
     for number, course in enumerate(chart.courses):
         style = {
-            "color": _COLOURS[number % len(_COLOURS)],
-            "linestyle": _DASHES[number // len(_COLOURS) % len(_DASHES)],
+            "color": LINE_COLORS[number % len(LINE_COLORS)],
+            "linestyle": _DASHES[number // len(LINE_COLORS) % len(_DASHES)],
             "label": _plain(course.label),
         }
         single = ".", 4 if len(course.values) == 1 else 0

@@ -29,10 +29,10 @@ def svg(chart: Chart, place: int) -> Iterator[str]:
     yield '<path class="guide" d=""/>'
     for number, course in enumerate(chart.courses):
         about = f' data-about="{text(course.about)}"' if course.about else ""
-        told = f"{course.label}: {course.about}" if course.about else course.label
+        tooltip = f"{course.label}: {course.about}" if course.about else course.label
         yield (
             f'<g class="{line_class(number)}" data-name="{text(course.label)}"{about}>'
-            f"<title>{text(told)}</title>"
+            f"<title>{text(tooltip)}</title>"
         )
         if course.smoothed is not None:
             yield f'<path class="raw" d="{box.path(course.steps, course.values)}"/>'

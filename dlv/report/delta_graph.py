@@ -31,10 +31,10 @@ def svg(own: Mapping[str, float], lines: Mapping[tuple[str, str], float]) -> Htm
         wide = max(1.0, MOST_WIDE * math.sqrt(size / most))
         course = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
         both = ((target, source, there), (source, target, back))
-        told = "; ".join(f"{a} against {b}: {human_bytes(round(n))}" for a, b, n in both if n)
+        tooltip = "; ".join(f"{a} against {b}: {human_bytes(round(n))}" for a, b, n in both if n)
         parts.append(
             f'<path class="flow" d="M{course}" stroke-width="{wide:.1f}">'
-            f"<title>{text(told)}</title></path>"
+            f"<title>{text(tooltip)}</title></path>"
         )
     for name, box in places.boxes.items():
         parts.append(
@@ -53,7 +53,7 @@ def _without_cycles(lines: Mapping[tuple[str, str], float]) -> dict[tuple[str, s
 
     Of two checkpoints each may be the base of some tensors of the other; only places depend on it.
     """
-    found: dict[tuple[str, str], None] = {}
+    edges: dict[tuple[str, str], None] = {}
     below: dict[str, set[str]] = {}
 
     def leads(start: str, end: str) -> bool:
@@ -68,9 +68,9 @@ def _without_cycles(lines: Mapping[tuple[str, str], float]) -> dict[tuple[str, s
         return False
 
     for source, target in sorted(lines, key=lambda edge: -lines[edge]):
-        if (target, source) in found:
+        if (target, source) in edges:
             continue
         edge = (target, source) if leads(target, source) else (source, target)
-        found[edge] = None
+        edges[edge] = None
         below.setdefault(edge[0], set()).add(edge[1])
-    return found
+    return edges

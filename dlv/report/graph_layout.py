@@ -59,7 +59,7 @@ class _Item:
 
 
 def ranks_of(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int] | None:
-    """The longest way to each node from one that nothing leads to; None of a graph with a cycle."""
+    """Return the longest path to each node from a source; None if the graph has a cycle."""
     waiting = dict.fromkeys(names, 0)
     readers: dict[str, list[str]] = {name: [] for name in names}
     for source, target in edges:

@@ -24,14 +24,14 @@ class Row:
 def rows(nodes: Iterable[tuple[str, Sequence[str]]]) -> list[Row]:
     """Rows for (id, parents), children before their parents."""
     lanes: list[str | None] = []
-    found = []
+    drawn = []
     for name, parents in nodes:
         above = name in lanes
         lane = lanes.index(name) if above else _free(lanes)
         if not above:
             lanes[lane] = name
         lanes[lane] = None
-        passing = tuple(place for place, held in enumerate(lanes) if held is not None)
+        passing = tuple(place for place, awaited in enumerate(lanes) if awaited is not None)
         down = []
         for parent in dict.fromkeys(parents):
             if parent not in lanes:
@@ -40,13 +40,13 @@ def rows(nodes: Iterable[tuple[str, Sequence[str]]]) -> list[Row]:
             down.append(lanes.index(parent))
         while lanes and lanes[-1] is None:
             lanes.pop()
-        found.append(Row(name, lane, passing, tuple(down), above))
-    return found
+        drawn.append(Row(name, lane, passing, tuple(down), above))
+    return drawn
 
 
 def _free(lanes: list[str | None]) -> int:
-    for place, held in enumerate(lanes):
-        if held is None:
+    for place, awaited in enumerate(lanes):
+        if awaited is None:
             return place
     lanes.append(None)
     return len(lanes) - 1

@@ -107,7 +107,7 @@ def sketch(
     edges = _edges(sources, drawn_as, heads)
     edges = [edge for edge in edges if edge[0] in cards and edge[1] in cards]
     if folded and not network.cyclic and ranks_of(list(cards), edges) is None:
-        # Something between two blocks is no part of either.
+        # A layer between two blocks belongs to neither, so folding would create a cycle.
         return sketch(network, tensors, marks=marks, fold=False)
     return Sketch(cards, edges)
 
@@ -116,21 +116,21 @@ def _edges(
     sources: Mapping[str, Mapping[str, None]], drawn_as: Mapping[str, str], heads: Mapping[str, str]
 ) -> list[tuple[str, str]]:
     """Lines between what is drawn. What comes into a folded block comes in through its heading."""
-    found: dict[tuple[str, str], None] = {}
+    lines: dict[tuple[str, str], None] = {}
     for name, read in sources.items():
         target = drawn_as.get(name, name)
-        for each in read:
-            source = drawn_as.get(each, each)
+        for read_from in read:
+            source = drawn_as.get(read_from, read_from)
             inside = target in heads and heads.get(source) == heads[target]
-            if inside and name not in drawn_as and each not in drawn_as:
-                found[source, target] = None
+            if inside and name not in drawn_as and read_from not in drawn_as:
+                lines[source, target] = None
             elif inside:
                 continue  # within a block that is not drawn, or from one block to the next
             elif target not in heads:
-                found[source, target] = None
+                lines[source, target] = None
             else:
-                found[source, heads[target]] = found[heads[target], target] = None
-    return list(found)
+                lines[source, heads[target]] = lines[heads[target], target] = None
+    return list(lines)
 
 
 def _shape(row: Row | None) -> str:
@@ -146,10 +146,10 @@ def _share(row: Row | None, most: int) -> float:
 def _about(row: Row | None, alias: str | None) -> str:
     if row is None:
         return ""
-    told = [f"also called {alias}"] if alias and alias != row.name else []
-    told += [f"{row.parameters:,} parameters"] if row.parameters else []
-    told += [f"{row.flops:,} FLOPs per example"] if row.flops else []
-    return "; ".join(told)
+    facts = [f"also called {alias}"] if alias and alias != row.name else []
+    facts += [f"{row.parameters:,} parameters"] if row.parameters else []
+    facts += [f"{row.flops:,} FLOPs per example"] if row.flops else []
+    return "; ".join(facts)
 
 
 def svg(drawing: Sketch, title: str, address: Address | None = None) -> Html:
@@ -211,8 +211,8 @@ def _course(points: Sequence[tuple[float, float]]) -> str:
 
 def _card(card: _Card, box: Box, address: str | None) -> Iterator[str]:
     kinds = " ".join(filter(None, ("layer", card.kind, card.mark)))
-    told = "\n".join(filter(None, (card.title, card.name, card.shape, card.about, card.mark)))
-    yield f'<g class="{kinds}" data-layer="{text(card.name)}"><title>{text(told)}</title>'
+    tooltip = "\n".join(filter(None, (card.title, card.name, card.shape, card.about, card.mark)))
+    yield f'<g class="{kinds}" data-layer="{text(card.name)}"><title>{text(tooltip)}</title>'
     if address is not None:
         yield f'<a href="{text(address)}">'
     yield (

@@ -111,9 +111,9 @@ def scatter(
 
 def _dot(frame: _Frame, dot: Dot) -> str:
     x, y = frame.x(dot.x), frame.y(dot.y)
-    told = f"<title>{text(dot.about)}</title>" if dot.about else ""
+    tooltip = f"<title>{text(dot.about)}</title>" if dot.about else ""
     place = f'cx="{x:.1f}" cy="{y:.1f}" r="{dot.size:g}"'
-    mark = f'<circle class="mark c{dot.kind % 8}" {place}>{told}</circle>'
+    mark = f'<circle class="mark c{dot.kind % 8}" {place}>{tooltip}</circle>'
     if dot.label:
         right = x > WIDTH * 0.7
         side, anchor = (x - 8, "end") if right else (x + 8, "start")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from dlv.errors import require
+from dlv.report.courses import LINE_COLORS
 from dlv.report.lineage import LANE, STEP, Row
 from dlv.report.network_picture import Sketch, places_of
 
@@ -49,9 +50,6 @@ def write_network(drawing: Sketch, title: str, target: BinaryIO) -> None:
     figure.savefig(target, format="png")
 
 
-_LINES = ("#1763c6", "#e71417", "#088366", "#7d2367", "#7d36fc", "#50801c", "#007a9c", "#e0155c")
-
-
 def write_lineage(rows: Sequence[Row], labels: Sequence[str], target: BinaryIO) -> None:
     """A line for each version, with the lanes of those that it comes from."""
     lanes = max((lane for row in rows for lane in (row.lane, *row.passing, *row.down)), default=0)
@@ -64,7 +62,7 @@ def write_lineage(rows: Sequence[Row], labels: Sequence[str], target: BinaryIO) 
         x = LANE / 2 + row.lane * LANE + 2
 
         def line(lane: int, course: Sequence[tuple[float, float]]) -> None:
-            color = _LINES[lane % len(_LINES)]
+            color = LINE_COLORS[lane % len(LINE_COLORS)]
             axes.plot([a for a, _ in course], [b for _, b in course], color=color, lw=1.2)
 
         for lane in row.passing:
@@ -74,7 +72,7 @@ def write_lineage(rows: Sequence[Row], labels: Sequence[str], target: BinaryIO) 
             line(row.lane, [(x, top), (x, middle)])
         for lane in row.down:
             line(lane, [(x, middle), (LANE / 2 + lane * LANE + 2, below)])
-        axes.plot([x], [middle], "o", color=_LINES[row.lane % len(_LINES)], ms=5)
+        axes.plot([x], [middle], "o", color=LINE_COLORS[row.lane % len(LINE_COLORS)], ms=5)
         axes.text(left, middle + 3, _plain(label), fontsize=7.5, family="monospace")
     figure.savefig(target, format="png")
 

@@ -21,7 +21,6 @@ from dlv.ui.frame import write as write_report
 from dlv.views.values import percent
 
 MOST_CLASSES = 40
-MISTAKES = 24  # that are shown
 
 
 def sections(evaluated: Evaluated, frame: Frame) -> list[Section]:

@@ -1,4 +1,4 @@
-"""What every section is made with: the output it is laid out for, and the current time."""
+"""Frames: how blocks become sections, with the current time and links between pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def paper(now: datetime.datetime | None = None) -> Output:
 
 @dataclass(frozen=True)
 class Frame:
-    """For whom sections are made; `links` lead from versions to their pages, if there are any."""
+    """The context of sections: the time now, and links from versions to their pages."""
 
     now: datetime.datetime
     links: Links | None = None

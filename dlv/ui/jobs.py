@@ -1,4 +1,4 @@
-"""What takes longer than a page may: done in a thread, asked about until it is over."""
+"""Slow work for pages, done in threads; pages poll for the result."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ KEPT = 32  # jobs whose results can still be asked for
 
 @dataclass
 class Job:
-    """`told`: how far it is; `progress`: (bytes read, examples decided, of how many) as it went;
-    `sections` in the end."""
+    """`told`: progress in words; `progress`: (bytes read, examples decided, examples in total) over
+    time; `sections`: the result."""
 
     key: tuple[object, ...]
     told: str = "Working …"
@@ -37,7 +37,7 @@ Work = Callable[[Job], Sequence[Section]]
 
 
 class Jobs:
-    """Two at a time; who asks for what is under way gets that one."""
+    """Run two jobs at a time; a request for a job that is already running returns that job."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="dlv-job")

@@ -45,7 +45,7 @@ class Asked:
         )
 
     def address(self, **changes: str) -> str:
-        """The address of the same table, but for what is changed."""
+        """Return the address of this table with some values changed."""
         held = {
             "names": self.names,
             "where": self.where,
@@ -82,7 +82,7 @@ class Models:
 
 
 def models(repository: Repository, asked: Asked) -> Models:
-    """The versions that the address asks for; raises what `list` would say."""
+    """Return the versions that the address asks for, with the errors of `dlv list`."""
     steps = {name: found for name in asked.columns if (found := _at_step(name))}
     listed = [name for name in asked.columns if name not in steps]
     listing = history.list_versions(
@@ -165,11 +165,11 @@ def rows(
     """The rows from `start` on, one line of the table each."""
     start, count = max(0, start), min(max(0, count), MOST_WINDOW)
     width = max((row.lane + 1 for row in models.lanes), default=0)
-    found = []
-    some = models.listing.entries[start : start + count]
-    points = _values_at(repository, some, models.steps)
+    lines = []
+    entries = models.listing.entries[start : start + count]
+    points = _values_at(repository, entries, models.steps)
     numeric = {name for name in models.columns if _is_numeric(models, name)}
-    for place, entry in enumerate(some, start):
+    for place, entry in enumerate(entries, start):
         label = entry.version.label
         lanes = ""
         if models.lanes:
@@ -179,12 +179,12 @@ def rows(
             for name in models.columns
         )
         head = ' <span class="badge">HEAD</span>' if entry.head else ""
-        found.append(
+        lines.append(
             f'<tr data-row="{place}"><td><input type="checkbox" name="v" value="{text(label)}"'
             f' aria-label="choose {text(label)}"></td>{lanes}<td><a href="{address(label)}">'
             f"{text(label)}</a>{head}</td>{cells}</tr>"
         )
-    return Html("".join(found))
+    return Html("".join(lines))
 
 
 def _is_numeric(models: Models, name: str) -> bool:

@@ -32,7 +32,7 @@ ROWS, TAGS, POINTS, NETWORKS = 20, 12, 2000, 4
 
 
 def html(value: Any) -> str | None:
-    """The picture of an object; None where it has none or cannot be read: its name does then."""
+    """Return an object as HTML; None if it cannot be drawn, so that its repr is shown."""
     try:
         for kind, draw in _KINDS.items():
             if isinstance(value, kind):

@@ -40,6 +40,7 @@ import dlv.views.archive as archive_view
 import dlv.views.disk as disk_view
 import dlv.views.trials as trials_view
 import dlv.weights.reading.retrieval as retrieval
+import dlv.weights.snapshots as snapshots
 import dlv.weights.statistics as weight_statistics
 from dlv.dql.outcome import QueryOptions
 from dlv.errors import DlvError, NotFound, UsageError, require
@@ -79,7 +80,7 @@ EXAMPLES = (
 
 
 def without_rows(found: Models) -> Models:
-    """The table without rows, below a filter that cannot be read."""
+    """Return the table without rows, to show below an invalid filter."""
     listing = dataclasses.replace(found.listing, entries=[])
     return dataclasses.replace(found, listing=listing, lanes=[])
 
@@ -125,7 +126,7 @@ def _live_curves(section: Section, source: str) -> Section:
 
 
 def _part(source: str, label: str) -> Html:
-    """What is fetched by a click; without a script, a link."""
+    """A button that fetches this part of the page."""
     return Html(
         f'<div data-part="{text(source)}"><button type="button">{text(label)}</button></div>'
     )
@@ -145,7 +146,7 @@ def _files(described: Description, frame: Frame) -> Html:
 
 
 def version_links(described: Description) -> Html:
-    """From a version on: its parent beside it, its network, its model."""
+    """Links from a version to its comparison, network, model and evaluations."""
     label = described.version.label
     found = []
     for parent in described.parents[:1]:
@@ -168,12 +169,14 @@ def statistics(repository: Repository, ref: str, frame: Frame) -> list[Section]:
 def _norms(repository: Repository, described: Description) -> dict[str, list[float]]:
     """L2 norm of each tensor over the checkpoints, where these are few and small enough."""
     kept = [line.removed for line in described.snapshots]
-    snapshots = [s for s, gone in zip(described.manifest.snapshots, kept, strict=True) if not gone]
-    if not 1 < len(snapshots) <= MOST_CHECKPOINTS:
+    checkpoints = [
+        s for s, gone in zip(described.manifest.snapshots, kept, strict=True) if not gone
+    ]
+    if not 1 < len(checkpoints) <= MOST_CHECKPOINTS:
         return {}
     wanted = {matrix.name: matrix for matrix in described.matrices if not matrix.tied}
     held = {
-        tensor.name: [s.hashes[at] for s in snapshots if s.hashes[at] is not None]
+        tensor.name: [s.hashes[at] for s in checkpoints if s.hashes[at] is not None]
         for at, tensor in enumerate(described.manifest.tensors)
         if tensor.name in wanted
     }
@@ -232,7 +235,7 @@ def _highlighted(path: str, content: str) -> Html:
     pygments = require("pygments", "ui")
     try:
         lexer = lexers.get_lexer_for_filename(path, content)
-    except Exception:  # of which there are many kinds
+    except Exception:  # lexers fail in many ways
         lexer = lexers.get_lexer_by_name("text")
     shown = "\n".join(text_line(line) for line in content.split("\n"))
     formatter = formatters.HtmlFormatter(nowrap=True, classprefix="tok-")
@@ -261,14 +264,13 @@ def compare(
     """All differences; where much has to be read for the weights, `begin` says where they come."""
     if len(refs) > MOST_COMPARED:
         raise UsageError(f"at most {MOST_COMPARED} versions are compared at once")
-    quick = tuple(name for name in diffing.SECTIONS if name != "matrices")
-    light = diffing.diff(repository, refs, sections=quick, everything=everything)
     query = [("v", ref) for ref in refs]
-    later = _bytes_that_differ(light) > LATER
+    later = _bytes_that_differ(repository, refs) > LATER
     source = begin() if later else ""
-    found = light
-    if not later:
-        found = diffing.diff(repository, refs, everything=everything, jobs=jobs)
+    quick = tuple(name for name in diffing.SECTIONS if name != "matrices")
+    found = diffing.diff(
+        repository, refs, sections=quick if later else (), everything=everything, jobs=jobs
+    )
     sections = []
     for section in comparison.sections(repository, found, frame, everything=everything):
         if section.title == "curves":
@@ -290,14 +292,22 @@ def compare(
     return comparison.title(found), sections, lead
 
 
-def _bytes_that_differ(found: diffing.Diff) -> int:
-    """Of tensors that would have to be read to compare the weights."""
-    base = {matrix.hash for matrix in found.sides[0].matrices}
+def _bytes_that_differ(repository: Repository, refs: Sequence[str]) -> int:
+    """Bytes of the tensors that have to be read to compare the weights."""
+    resolved = [revisions.resolve(repository.database, ref) for ref in refs]
+    base, *others = [
+        snapshots.matrices(
+            repository.manifest(each.version.id),
+            None if each.snapshot is None else each.snapshot.index,
+        )
+        for each in resolved
+    ]
+    hashes = {matrix.hash for matrix in base}
     return sum(
         2 * (matrix.nbytes or 0)
-        for side in found.sides[1:]
-        for matrix in side.matrices
-        if matrix.hash not in base
+        for matrices in others
+        for matrix in matrices
+        if matrix.hash not in hashes
     )
 
 
@@ -338,11 +348,13 @@ def query(repository: Repository, words: str, frame: Frame, *, explain: bool) ->
         {"name": q.name, "text": " ".join(q.text.split()), "address": _asking(q.text)}
         for q in saved_queries.list_queries(repository)
     ]
-    told: dict[str, Any] = {"sections": [], "faults": "", "saved": saved, "examples": []}
+    answered: dict[str, Any] = {"sections": [], "faults": "", "saved": saved, "examples": []}
     if not words.strip():
-        told["examples"] = [{"text": each, "address": _asking(each)} for each in EXAMPLES]
-        return told
-    named = next((q.text for q in saved_queries.list_queries(repository) if q.name == words), None)
+        answered["examples"] = [{"text": each, "address": _asking(each)} for each in EXAMPLES]
+        return answered
+    saved_text = next(
+        (q.text for q in saved_queries.list_queries(repository) if q.name == words), None
+    )
     options = QueryOptions(
         cache_folder=paths.cache(os.environ),
         directory=repository.root,
@@ -350,14 +362,14 @@ def query(repository: Repository, words: str, frame: Frame, *, explain: bool) ->
         explain=explain,
     )
     try:
-        for outcome in execute.run(repository, named or words, options):
+        for outcome in execute.run(repository, saved_text or words, options):
             found = answer.sections(repository, outcome, frame, most=MOST_ROWS)
-            told["sections"] += [section.html() for section in found.sections]
+            answered["sections"] += [section.html() for section in found.sections]
             if not found.count and not found.sections:
-                told["sections"].append(frame.html("nothing matches"))
+                answered["sections"].append(frame.html("nothing matches"))
     except DlvError as error:
-        told["faults"] = _faults(error)
-    return told
+        answered["faults"] = _faults(error)
+    return answered
 
 
 def _asking(words: str) -> str:
@@ -423,10 +435,12 @@ def evaluations(
 ) -> tuple[Html, list[Section]]:
     """A form to evaluate a version, and what was evaluated before."""
     labels = {row.id: row.label for row in versions.all_versions(repository.database)}
-    held = saved_evaluations.saved_evaluations(repository.database)[::-1]
+    evaluations_saved = saved_evaluations.saved_evaluations(repository.database)[::-1]
     shown = asked.get("show")
     if shown:
-        held = [each for each in held if labels.get(each.version) == shown]
+        evaluations_saved = [
+            each for each in evaluations_saved if labels.get(each.version) == shown
+        ]
     rows: list[list[Cell]] = [
         [
             labels.get(each.version, each.version[:12]),
@@ -437,7 +451,7 @@ def evaluations(
             each.data.get("mode"),
             Time(each.created),
         ]
-        for each in held[:MOST_EVALUATIONS]
+        for each in evaluations_saved[:MOST_EVALUATIONS]
     ]
     columns: list[Column | str] = [
         Column("version"),
@@ -514,7 +528,7 @@ def evaluate(
         directory=repository.root,
         progressive="guaranteed" if asked.get("progressive") else None,
         confusion=True,
-        mistakes=evaluation.MISTAKES,
+        mistakes=evaluating.MISTAKES,
         watch=watch,
     )
     with evaluating.evaluate(repository, request) as found:
@@ -534,25 +548,25 @@ def progress(job: Job) -> Html:
     if not job.progress:
         return Html(f'<p role="status">{text(job.told)}</p>')
     read, done, whole = job.progress[-1]
-    told = f"{done:,.0f} of {whole:,.0f} examples decided, {human_bytes(round(read))} read"
+    standing = f"{done:,.0f} of {whole:,.0f} examples decided, {human_bytes(round(read))} read"
     drawn = Html("")
     if len(job.progress) > 2:
         points = [(x, 100 * y / max(whole, 1)) for x, y, _ in job.progress]
         drawn = plots.scatter(
             "examples decided against bytes read",
-            [Dot(*points[-1], told)],
+            [Dot(*points[-1], standing)],
             Axis("bytes read", "bytes"),
             Axis("examples decided", "percent"),
             [points],
         )
-    return Html(f'<p role="status">{text(told)}</p>{drawn}')
+    return Html(f'<p role="status">{text(standing)}</p>{drawn}')
 
 
 # Storage
 
 
 def has_many_versions(repository: Repository) -> bool:
-    """Whether a page that looks at each of them cannot come at once."""
+    """Return whether there are too many versions to examine before the page is sent."""
     return len(versions.all_versions(repository.database)) > MANY
 
 
@@ -560,11 +574,11 @@ def storage(
     repository: Repository, frame: Frame, asked: Mapping[str, str], begin: Callable[[str], str]
 ) -> list[Section]:
     """What takes space; with `plan` in the address also what limits on reading would cost."""
-    found = stats.stats(repository, [])
-    if not found.rows:
+    usage = stats.stats(repository, [])
+    if not usage.rows:
         return []
-    blocks = disk_view.blocks(found, "version")
-    totals, *tables = storage_sections.disk_usage(found, "version", blocks, frame)
+    blocks = disk_view.blocks(usage, "version")
+    totals, *tables = storage_sections.disk_usage(usage, "version", blocks, frame)
     graph = storage_sections.graph(repository)
     sections = [totals, Section("what is stored against what", graph), *tables]
     plan = _planning(asked, begin)
@@ -613,7 +627,7 @@ def plan(repository: Repository, alpha: str, frame: Frame, jobs: int, job: Job) 
 
 
 class _Bar:
-    """What the planner tells of its progress."""
+    """Progress of the planner, as a line for the page."""
 
     def __init__(self, job: Job) -> None:
         self._job, self._done = job, 0

@@ -19,7 +19,7 @@ from dlv.ui.curves import settings_of
 
 POINTS = 1600  # of a line; minimum and maximum of each part are among them
 LIVE_POINTS = 1000
-RELOAD = 0.4  # seconds between two looks at logs that somebody watches
+RELOAD = 0.4  # seconds between two reads of logs that are shown
 USUAL = ("runs", "logs", "lightning_logs", "tb_logs")
 
 
@@ -32,10 +32,10 @@ def of_versions(
     """Metric -> lines, each with label, settings and points that keep every spike."""
     if not references:
         raise UsageError("no versions are named")
-    found = figures.curves(repository, references, series=metrics, steps=steps, whole=True)
-    about = settings_of(repository, found)
+    curves = figures.curves(repository, references, series=metrics, steps=steps, whole=True)
+    about = settings_of(repository, curves)
     lines: dict[str, list[dict[str, Any]]] = {}
-    for curve in found.curves:
+    for curve in curves.curves:
         points = curve.points
         if points is None or not points.steps:
             continue
@@ -121,7 +121,7 @@ class Live:
 
 
 def _mark(listed: Mapping[str, Mapping[str, Any]]) -> str:
-    """Another one whenever a point has come."""
+    """A string that changes whenever a point arrives."""
     ends = [
         (run, tag, info.n, info.max_step, info.max_wall)
         for run, tags in sorted(listed.items())

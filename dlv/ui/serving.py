@@ -30,7 +30,7 @@ def log_folders(root: Path, named: Sequence[Path]) -> list[Path]:
 
 
 class BoardBeside:
-    """TensorBoard on a port of its own, started by the first who wants it."""
+    """TensorBoard on its own port, started on the first click."""
 
     def __init__(self, repository: Repository, config: Config, log: Callable[[str], None]) -> None:
         self._repository, self._config, self._log = repository, config, log
@@ -66,9 +66,9 @@ class BoardBeside:
 
 @contextlib.contextmanager
 def bound(host: str, port: int) -> Iterator[socket.socket]:
-    """The socket, or what is wrong with the address."""
+    """Bind a socket, or say what is wrong with the address."""
     server = serving.Server(host, port, lambda _: None)
-    # Only its way of binding, and of saying why that fails, is of use here.
+    # Only its binding, with the error messages for it, is used here.
     held = server.socket
     try:
         yield held
@@ -140,7 +140,7 @@ def _limited(app: Any, ready: Callable[[], None]) -> Any:
 
 
 def check_installed() -> None:
-    """That what the pages need is there, before anything is bound."""
+    """Fail early if a package of the extra `ui` is missing."""
     require("starlette.applications", "ui")
     require("uvicorn", "ui")
     require("jinja2", "ui")

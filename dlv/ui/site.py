@@ -26,7 +26,7 @@ from dlv.ui.gate import POLICY, Application, Gate
 from dlv.ui.jobs import Job, Jobs
 
 HERE = Path(__file__).parent
-PATIENCE = 0.5  # seconds that a question for a result may wait for it
+PATIENCE = 0.5  # seconds that a request for a result waits before it reports progress
 NAV = (
     ("Models", "/"), ("Query", "/query"), ("Sweeps", "/sweeps"), ("Evaluate", "/evaluate"),
     ("Storage", "/storage"), ("Live", "/live"), ("TensorBoard", "/tensorboard"),
@@ -121,7 +121,7 @@ class Site:
     # How an address is answered
 
     def _page(self, show: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        """Runs in a thread; what fails becomes a page, and never a traceback."""
+        """Answer in a thread; errors become pages, never tracebacks."""
         concurrency = require("starlette.concurrency", "ui")
 
         @functools.wraps(show)
@@ -149,15 +149,15 @@ class Site:
         title = {404: "Not found", 400: "Bad request"}.get(status, "Error")
         return self._sections(title, [], lead=lead, status=status)
 
-    def _render(self, template: str, title: str, status: int = 200, **told: Any) -> Any:
-        held = {
+    def _render(self, template: str, title: str, status: int = 200, **values: Any) -> Any:
+        context = {
             "title": title, "heading": "", "about": "", "command": "", "here": "", "charts": False,
-            "pages": NAV, "location": str(self.repository.root), **told,
+            "pages": NAV, "location": str(self.repository.root), **values,
         }  # fmt: skip
-        return self._html(self._templates.get_template(template).render(**held), status)
+        return self._html(self._templates.get_template(template).render(**context), status)
 
     def _sections(
-        self, title: str, sections: Sequence[Section], *, status: int = 200, **told: Any
+        self, title: str, sections: Sequence[Section], *, status: int = 200, **values: Any
     ) -> Any:
         """A page of sections, with a list of them if there are many."""
         named = [(f"s{place}", s.title) for place, s in enumerate(sections) if s.title]
@@ -167,11 +167,11 @@ class Site:
         ]
         titles = [(key, name.partition(":")[0]) for key, name in named]
         contents = [(key, name[:1].upper() + name[1:]) for key, name in titles]
-        held = {
+        context = {
             "lead": "", "empty": "Nothing here.", "contents": contents if len(contents) > 3 else [],
-            **told,
+            **values,
         }  # fmt: skip
-        return self._render("sections.html", title, status, sections=shown, **held)
+        return self._render("sections.html", title, status, sections=shown, **context)
 
     def _html(self, markup: str, status: int = 200) -> Any:
         responses = require("starlette.responses", "ui")
@@ -218,21 +218,21 @@ class Site:
         asked = models_page.Asked.of(request.query_params)
         fault = ""
         try:
-            found = self._listing(asked)
+            table = self._listing(asked)
         except DlvError as error:
             fault = "\n".join(error_lines(error))
-            found = self._listing(models_page.Asked())
-            found = pages.without_rows(found)
+            table = self._listing(models_page.Asked())
+            table = pages.without_rows(table)
         start = _number(request.query_params.get("from"), 0)
-        total = found.count
-        shown = models_page.rows(self.repository, found, self.frame, start)
+        total = table.count
+        shown = models_page.rows(self.repository, table, self.frame, start)
         after = start + models_page.WINDOW
         rows_address = asked.address().replace("/", "/rows", 1)
         return self._render(
             "models.html", "Models", here="Models", asked=asked, fault=fault, total=total,
-            command=asked.command, names=models_page.completions(found),
-            head=models_page.head(found, asked), rows=shown, rows_address=rows_address,
-            columns=",".join(asked.columns or found.columns), choice=models_page.choice(found),
+            command=asked.command, names=models_page.completions(table),
+            head=models_page.head(table, asked), rows=shown, rows_address=rows_address,
+            columns=",".join(asked.columns or table.columns), choice=models_page.choice(table),
             clear=asked.address(where="", sort=""),
             more=asked.address(**{"from": str(after)}) if after < total else "",
             count=f"{total:,} version{'' if total == 1 else 's'}",
@@ -241,12 +241,12 @@ class Site:
         )  # fmt: skip
 
     def _rows(self, request: Any) -> Any:
-        found = self._listing(models_page.Asked.of(request.query_params))
+        table = self._listing(models_page.Asked.of(request.query_params))
         start, count = (
             _number(request.query_params.get(name), default)
             for name, default in (("from", 0), ("count", models_page.WINDOW))
         )
-        return self._html(models_page.rows(self.repository, found, self.frame, start, count))
+        return self._html(models_page.rows(self.repository, table, self.frame, start, count))
 
     # One version
 
@@ -309,12 +309,12 @@ class Site:
     def _query(self, request: Any) -> Any:
         words = request.query_params.get("q", "")
         explain = request.query_params.get("explain") == "1"
-        told = pages.query(self.repository, words, self.frame, explain=explain)
+        answer = pages.query(self.repository, words, self.frame, explain=explain)
         option = "--explain " if explain else ""
         quoted = words.replace("'", "'\\''")
         command = f"dlv query {option}'{quoted}'" if words.strip() else ""
         return self._render(
-            "query.html", "Query", here="Query", text=words, command=command, **told
+            "query.html", "Query", here="Query", text=words, command=command, **answer
         )
 
     def _complete(self, request: Any) -> Any:
@@ -353,15 +353,15 @@ class Site:
 
     def _storage(self, request: Any) -> Any:
         asked = dict(request.query_params)
-        found = functools.partial(
+        add_up = functools.partial(
             pages.storage, self.repository, self.frame, asked, self._begin_plan
         )
         lead, sections = Html(""), []
         if pages.has_many_versions(self.repository):  # each is looked at
-            name = self.jobs.begin(("storage", *sorted(asked.items())), lambda _: found())
+            name = self.jobs.begin(("storage", *sorted(asked.items())), lambda _: add_up())
             lead = pages.waiting(f"/jobs/{name}", "Adding up what versions take …")
         else:
-            sections = found()
+            sections = add_up()
         return self._sections(
             "Storage", sections, here="Storage", empty="Nothing is stored yet.", lead=lead,
             command="dlv archive --dry-run" if asked.get("plan") else "dlv stats",
@@ -387,10 +387,10 @@ class Site:
     def _curves(self, request: Any) -> Any:
         query = request.query_params
         metric = query.get("metric")
-        found = series.of_versions(
+        curves = series.of_versions(
             self.repository, query.getlist("v"), [metric] if metric else [], query.get("steps")
         )
-        return self._json(found)
+        return self._json(curves)
 
     def _live(self, request: Any) -> Any:
         chosen = _number(request.query_params.get("folder"), 0)
@@ -405,10 +405,10 @@ class Site:
 
     def _live_data(self, request: Any) -> Any:
         number = _number(request.query_params.get("folder"), 0)
-        found = self.live.scalars(number, request.query_params.get("seen", ""))
-        if found is None:
+        curves = self.live.scalars(number, request.query_params.get("seen", ""))
+        if curves is None:
             return require("starlette.responses", "ui").Response(status_code=204)
-        return self._json(found)
+        return self._json(curves)
 
     def _tensorboard(self, _: Any) -> Any:
         return require("starlette.responses", "ui").RedirectResponse(self._board(), 303)

@@ -51,8 +51,8 @@ def _standing(run: RunView, results: Sequence[TrialView], metric: str | None, fr
     if run.why:
         words.append(run.why)
     if best is not None and metric is not None:
-        told = view.assignments(best.varied)
-        words.append(f"best so far: #{best.ordinal}, {metric} {best.last[metric]:.5g} ({told})")
+        settings = view.assignments(best.varied)
+        words.append(f"best so far: #{best.ordinal}, {metric} {best.last[metric]:.5g} ({settings})")
     return frame.html(*words)
 
 

@@ -113,8 +113,8 @@ def metrics(described: Description, frame: Frame) -> Html:
 
 def card(described: Description) -> list[Section]:
     """The text of the version's CARD.md."""
-    told = described.own.text
-    return [Section("card", Html(f"<pre>{text(told)}</pre>"))] if told else []
+    words = described.own.text
+    return [Section("card", Html(f"<pre>{text(words)}</pre>"))] if words else []
 
 
 def network(described: Description, frame: Frame, *, fold: bool = True) -> list[Section]:
@@ -237,11 +237,11 @@ def _related(entries: Sequence[history.Entry], chosen: str) -> set[str]:
 
 def environment(described: Description, frame: Frame) -> list[Section]:
     """Where it was trained: packages, machine, the state of git."""
-    held = described.manifest.environment
-    if not held:
+    details = described.manifest.environment
+    if not details:
         return []
     rows: dict[str, Cell] = {}
-    for key, value in sorted(held.items()):
+    for key, value in sorted(details.items()):
         if isinstance(value, dict):
             rows |= {f"{key} {name}": str(item) for name, item in sorted(value.items())}
         else:

@@ -63,7 +63,7 @@ class Watched:
         dialog.dismiss()
 
     def _console(self, message: Any) -> None:
-        # A page that is not there is an answer, too; what the browser says of it is no fault.
+        # Some tests open missing pages on purpose; the browser logs their status as an error.
         if message.type in ("error", "warning") and "status of 40" not in message.text:
             self.faults.append(f"{message.type}: {message.text}")
 

@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def page_options(function: F) -> F:
-    """What to show, and where to serve it."""
+    """Add the arguments and options of a command that serves pages."""
     port = option(
         "--port",
         type=click.IntRange(0, 65535),
@@ -36,7 +36,7 @@ def serve(
     opens: bool,
     name: str = "ui",
 ) -> None:
-    """Answer until Ctrl-C; `opens` the browser, if somebody sits at the terminal."""
+    """Serve pages until Ctrl-C; with `opens`, open the browser if stderr is a terminal."""
     import signal
 
     import dlv.events.server.security as security

@@ -21,7 +21,7 @@ REPORT, PICTURES = (".html",), (".svg", ".png")
 
 
 def report_options(what: str = "Write a report as an .html file.") -> Callable[[F], F]:
-    """The two options, as every command with a report has them."""
+    """Add --output and --open to a command."""
 
     def decorate(function: F) -> F:
         opened = option("--open", "show", is_flag=True, help="Open the report in the browser.")
@@ -33,7 +33,7 @@ def report_options(what: str = "Write a report as an .html file.") -> Callable[[
 def target(
     call: Invocation, output: str | None, show: bool, kinds: Sequence[str] = REPORT
 ) -> Path | None:
-    """Where to write, or None; whether that can be is known before anything is read."""
+    """Return the path to write to, None without --output; fail early if it cannot be written."""
     if output is None:
         if show:
             hint = f"{_without_output()} -o report.html --open"
@@ -52,14 +52,14 @@ def target(
 
 
 def command() -> str:
-    """The command as it was typed."""
+    """Return the command as it was typed."""
     import shlex
 
     return shlex.join(["dlv", *click.get_current_context().meta.get(WORDS, ())])
 
 
 def _without_output() -> str:
-    """The same without what says where a report goes."""
+    """Return the command as typed, without --output and --open."""
     import shlex
 
     words = list(click.get_current_context().meta.get(WORDS, ()))

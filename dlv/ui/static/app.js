@@ -265,4 +265,4 @@ bind(document);
 
 // A sweep that goes on is looked at again.
 const again = $("[data-again]");
-if (again) setTimeout(() => { if (!document.hidden) location.reload(); }, 1000 * again.dataset.again);
+if (again) setInterval(() => { if (!document.hidden) location.reload(); }, 1000 * again.dataset.again);
