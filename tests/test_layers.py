@@ -78,6 +78,7 @@ HOMES = {
     "git": "repository/git_files.py",
     "gitdb": "repository/git_files.py",
     "lark": "dql/words/tables.py",
+    "pcodec": "pas/coders/",
     "zstandard": "pas/coders/",
     "rich": "terminal/screen.py",
     "prompt_toolkit": "terminal/prompt.py",  # rich, which screen.py loads, is not needed beside it

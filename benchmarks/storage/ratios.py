@@ -26,7 +26,7 @@ class Row:
     name: str
     pairs: Sequence[Pair]
     goal: float | None = None
-    slow_goal: float | None = None  # for the slow mode
+    high_goal: float | None = None  # with `--effort high`
 
 
 @dataclass
@@ -134,7 +134,7 @@ def _materialised(peer: Peer) -> Peer:
 
 
 def by_dlv(tier: ours.Tier, target: Model, base: Model | None, figure: Figure) -> None:
-    stored = ours.store(target, base, tier, check=tier == "small")
+    stored = ours.store(target, base, tier, check=tier == "normal")
     raw = models.size(target)
     figure.ratios.append(stored.per_matrix / raw)
     figure.footers.append(stored.memory.bytes / raw)
@@ -172,12 +172,12 @@ def warm_up(*, with_numba: bool) -> None:
     assert not cold, f"these would be compiled while times are taken: {cold}"
 
 
-def measure(row: Row, *, slow: bool, peers: bool = True) -> dict[str, Figure]:
+def measure(row: Row, *, high: bool, peers: bool = True) -> dict[str, Figure]:
     """Every way on every pair of a row."""
     figures: dict[str, Figure] = {}
-    tiers: list[ours.Tier] = ["fast", "small"]
-    if slow and row.slow_goal is not None:
-        tiers.append("slow")
+    tiers: list[ours.Tier] = ["fast", "normal"]
+    if high and row.high_goal is not None:
+        tiers.append("high")
     for get_target, get_base in row.pairs:
         target = get_target()
         base = None if get_base is None else get_base()

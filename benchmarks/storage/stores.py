@@ -119,7 +119,7 @@ def with_git(files: Sequence[Path], folder: Path) -> Size:
     return Size(size_of(folder / ".git" / "objects" / "pack"), None, taken)
 
 
-def measure(files: Sequence[Path], *, dvc: str | None, git: bool, slow: bool) -> dict[str, Size]:
+def measure(files: Sequence[Path], *, dvc: str | None, git: bool, high: bool) -> dict[str, Size]:
     """Every program on the same files."""
     sizes: dict[str, Size] = {}
     with tempfile.TemporaryDirectory() as base:
@@ -137,6 +137,6 @@ def measure(files: Sequence[Path], *, dvc: str | None, git: bool, slow: bool) ->
         sizes["dlv commit"] = with_dlv(files, None, fresh())
         sizes["dlv archive"] = with_dlv(files, (), fresh())
         sizes["dlv archive, mst"] = with_dlv(files, ("--algorithm", "mst"), fresh())
-        if slow:
-            sizes["dlv archive --slow"] = with_dlv(files, ("--slow",), fresh())
+        if high:
+            sizes["dlv archive --effort high"] = with_dlv(files, ("--effort", "high"), fresh())
     return sizes

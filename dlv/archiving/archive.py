@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Sequence
 
 import dlv.archiving.reencode as reencode
+import dlv.archiving.rehearsal as rehearsal
 import dlv.archiving.tryouts as tryouts
 import dlv.recovery.compare as comparing
 import dlv.recovery.superseded as superseded
@@ -76,6 +78,8 @@ class Archived:
     written: int = 0
     freed: int = 0
     waiting: int = 0
+    left: int = 0  # matrices that time ran out for
+    left_seconds: float | None = None  # that a plan would take, by a sample
     resumed: bool = False
     tradeoff: Sequence[Point] = ()
     today: Point | None = None
@@ -108,8 +112,10 @@ def archive(
             outcome.dry_run, outcome.resumed = dry_run, resumed
             if request.explore:
                 _explore(plan, outcome)
-            if not dry_run:
-                chosen = _chosen(plan, planner)
+            chosen = _chosen(plan, planner, hurried=request.deadline is not None)
+            if dry_run:
+                _rehearse(plan, chosen, tried, request, outcome)
+            else:
                 outcome.changed = len(chosen)
                 if chosen:
                     _carry_out(repository, chosen, tried, request, outcome, progress)
@@ -119,6 +125,23 @@ def archive(
             _measure(repository, outcome, plan)
     outcome.seconds = time.monotonic() - started
     return outcome
+
+
+def _rehearse(
+    plan: Proposal,
+    chosen: Sequence[tuple[Choice, Encoding]],
+    tried: Tryouts,
+    request: Request,
+    outcome: Archived,
+) -> None:
+    """Say how long the rest will take; and how much more it stores than estimates had it."""
+    told = rehearsal.rehearse(
+        *(chosen, plan.layout.tried.__getitem__, tried.matrix, request.speeds),
+        thorough=request.effort == "high",
+        jobs=request.jobs,
+    )
+    outcome.left_seconds = told.seconds
+    outcome.after += told.more
 
 
 ALPHAS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)  # times the fastest possible reading
@@ -196,7 +219,7 @@ def _outcome(repository: Repository, plan: Proposal, request: Request) -> Archiv
     )
 
 
-def _chosen(plan: Proposal, planner: Planner) -> list[tuple[Choice, Encoding]]:
+def _chosen(plan: Proposal, planner: Planner, *, hurried: bool) -> list[tuple[Choice, Encoding]]:
     """What to encode anew: bases before what rests on them, else in the order of snapshots."""
     depths = plan.plan.depths(plan.graph)
     place: dict[str, int] = {}
@@ -209,11 +232,41 @@ def _chosen(plan: Proposal, planner: Planner) -> list[tuple[Choice, Encoding]]:
         if choice is not None:
             found.append((int(depths[vertex]), place.get(choice.matrix, len(place)), choice))
     total = sum(plan.layout.tried[choice].bytes for _, _, choice in found)
-    if total <= reencode.BATCH:  # they are switched together
+    if hurried:
+        found = _most_saved_first(plan, found)
+    elif total <= reencode.BATCH:  # they are switched together
         found.sort(key=lambda row: row[1:2])
     else:
         found.sort(key=lambda row: row[:2])
     return [(choice, planner.encoding(choice.matrix)) for _, _, choice in found]
+
+
+def _most_saved_first(
+    plan: Proposal, found: Sequence[tuple[int, int, Choice]]
+) -> list[tuple[int, int, Choice]]:
+    """By the part of its bytes that each saves, but no matrix before what it will rest on."""
+    held = {matrix.hash: matrix for matrix in plan.layout.matrices}
+    waiting: dict[str, list[tuple[int, int, Choice]]] = {}
+    pending = {choice.matrix for _, _, choice in found}
+    ready: list[tuple[float, int, tuple[int, int, Choice]]] = []
+
+    def push(row: tuple[int, int, Choice]) -> None:
+        matrix = held[row[2].matrix]
+        saved = matrix.stored - plan.layout.tried[row[2]].bytes
+        heapq.heappush(ready, (-saved / max(1, raw_bytes(matrix)), row[1], row))
+
+    for row in found:
+        base = row[2].base
+        if base is not None and base in pending:
+            waiting.setdefault(base, []).append(row)
+        else:
+            push(row)
+    ordered = []
+    while ready:
+        ordered.append(heapq.heappop(ready)[2])
+        for row in waiting.pop(ordered[-1][2].matrix, ()):
+            push(row)
+    return ordered
 
 
 def _carry_out(
@@ -225,12 +278,16 @@ def _carry_out(
     progress: Progress,
 ) -> None:
     work = reencode.work(repository, chosen)
-    total = sum(e.nbytes or 0 for _, e in chosen) + sum(e.nbytes or 0 for e in work.carried)
+    total = sum(e.nbytes or 0 for _, e in chosen) * reencode.ENCODING
+    total += sum(e.nbytes or 0 for e in (*(e for _, e in chosen), *work.carried))
     summary = f"{len(chosen)} tensors stored again"
-    with progress("Writing packs", total) as bar:
-        outcome.written = reencode.carry_out(
-            repository, work, tried, request.author, summary, bar.advance
+    with progress("Encoding", total) as bar:
+        written = reencode.carry_out(
+            *(repository, work, tried, request.author, summary, bar.advance),
+            jobs=request.jobs,
+            deadline=request.deadline,
         )
+    outcome.written, outcome.changed, outcome.left = written.bytes, written.matrices, written.left
 
 
 def _measure(repository: Repository, outcome: Archived, plan: Proposal) -> None:

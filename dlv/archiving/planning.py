@@ -16,8 +16,9 @@ from dataclasses import field
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.archiving.estimates import IN_CONTEXT, Effort, alone_share, difference_share, estimated
 from dlv.archiving.speeds import Speeds
-from dlv.archiving.tryouts import Choice, Tried, Tryouts
+from dlv.archiving.tryouts import Choice, Near, Tried, Tryouts
 from dlv.dataclass import dataclass
 from dlv.kinds import Raw
 from dlv.metadata import usage, versions
@@ -157,6 +158,8 @@ Advance = Callable[[int], None]
 BASES = 2  # of the candidates, so many are tried
 FAR = 0.92  # a base whose difference takes more than this part of the bits is not tried
 AT_ONCE = 64 << 20  # bytes of the matrices that several threads encode
+DOUBT = 1.03  # times what was usual, what a difference is expected to take
+STEADY = 0.9  # of what a difference takes now, for another to be worth a try
 KEEP = "keep"  # kind of the edge that leaves a matrix as it is stored now
 EVERY_STATE = ("live", "recovered", "removed", "undone")
 
@@ -231,6 +234,7 @@ class Planner:
         speeds: Speeds,
         *,
         jobs: int = 1,
+        effort: Effort = "high",
         pinned: Set[str] = frozenset(),
     ) -> None:
         self.db = db
@@ -239,9 +243,11 @@ class Planner:
         self.together = together
         self.speeds = speeds
         self.jobs = jobs
+        self.effort = effort
         self.known, self.snapshots, self.groups = groups_of(db)
         self.stored = {matrix.hash: matrix for matrix in usage.stored_matrices(db)}
         self._sketches: dict[str, Words] = {}
+        self._usual = IN_CONTEXT
 
     def scope(self, chosen: Iterable[int] | None) -> list[str]:
         """The matrices of these versions (keys), or of all, that anything can be gained on."""
@@ -257,6 +263,7 @@ class Planner:
     def layout(self, scope: Sequence[str], advance: Advance) -> Layout:
         """Measure what is in scope; the rest may only stay as it is."""
         near = self._bases(scope)
+        self._learn(near)
         tried = self._try(scope, near, advance)
         numbers = {digest: number for number, digest in enumerate(self.stored, 1)}
         edges: list[tuple[int, int, str, int, int]] = []
@@ -334,10 +341,10 @@ class Planner:
         chunks = 0 if self._raw(matrix.hash) <= SMALL else matrix.planes
         return self.speeds.microseconds(manner, self._raw(matrix.hash), matrix.stored, chunks)
 
-    def _bases(self, scope: Sequence[str]) -> dict[str, list[str]]:
-        """For each matrix the few candidates that are nearest to it."""
+    def _bases(self, scope: Sequence[str]) -> dict[str, Near]:
+        """For each matrix the few candidates that are nearest to it, and what they leave of it."""
         found = candidates(self.known, self.snapshots, self.stored)
-        near: dict[str, list[str]] = {}
+        near: dict[str, Near] = {}
         new = []
         for digest in scope:
             known = self.tryouts.near(digest, found.get(digest, ()))
@@ -357,36 +364,92 @@ class Planner:
                 for order, base in enumerate(found.get(digest, ()))
             )
             close = [order for size, order in ranked[:BASES] if size < FAR * bits]
-            near[digest] = [found[digest][order] for order in close]
+            near[digest] = Near()
+            if (words := self._sketches.get(digest)) is not None:
+                bases = [found[digest][order] for order in close]
+                shares = [difference_share(words, self._sketches[base], dtype) for base in bases]
+                alone = alone_share(words, dtype)
+                near[digest] = Near(list(zip(bases, shares, strict=True)), alone)
             self.tryouts.note_near(digest, found.get(digest, ()), near[digest])
         return near
 
+    def _choices(self, digest: str, near: Near) -> Iterator[tuple[Choice, float | None]]:
+        """Ways to store a matrix, each with the part of its bytes that it takes; None: to be tried.
+
+        With little effort a matrix is encoded once, in the way that was chosen by estimates.
+        """
+        small = self._raw(digest) <= SMALL
+        matrix = self.stored[digest]
+        guessed: list[tuple[Choice, float]] = []
+        if matrix.delta is not None or small or self.effort == "high":
+            guessed.append((Choice(digest, None, "materialise"), near.alone))
+        for base, share in near.bases:
+            plain = Choice(digest, base, "sub")
+            in_context = Choice(digest, base, "context")
+            if small:
+                guessed.append((plain, share))
+                continue
+            # As it is stored already, it need not be encoded again.
+            stored = matrix.delta is not None and matrix.delta["base"] == base
+            if not stored or matrix.layout["id"] != "units":
+                guessed.append((plain, share))
+            if self.effort != "fast" and not (stored and matrix.contexts):
+                guessed.append((in_context, self._in_context(digest, base, share)))
+        if matrix.delta is not None and matrix.layout["id"] == "units" and not small:
+            # Estimates are not so certain that they should undo what an archive did before.
+            least = STEADY * matrix.stored / max(1, self._raw(digest))
+            guessed = [row for row in guessed if row[1] < least or row[0].kind != "context"]
+        for choice, share in guessed:
+            really = small or self.effort == "high" or self.tryouts.known(choice) is not None
+            yield choice, None if really else share
+
+    def _in_context(self, digest: str, base: str, share: float) -> float:
+        """The part of its bytes that a matrix takes in context, given that of a plain difference.
+
+        The other way round it takes nearly the same; and other matrices tell what is usual here.
+        """
+        turned = self.tryouts.known(Choice(base, digest, "context"))
+        if turned is not None:
+            return turned.stored / max(1, self._raw(digest))
+        return share * self._usual
+
+    def _learn(self, near: Mapping[str, Near]) -> None:
+        """What contexts left of plain differences so far."""
+        ratios = [
+            tried.stored / (self._raw(digest) * share)
+            for digest, found in near.items()
+            for base, share in found.bases
+            if share > 0
+            and (tried := self.tryouts.known(Choice(digest, base, "context"))) is not None
+        ]
+        # What was made already is not given up for what may be as good.
+        self._usual = DOUBT * float(np.median(ratios)) if ratios else IN_CONTEXT
+
     def _try(
-        self, scope: Sequence[str], near: Mapping[str, Sequence[str]], advance: Advance
+        self, scope: Sequence[str], near: Mapping[str, Near], advance: Advance
     ) -> dict[Choice, Tried]:
         """Encode, a matrix per thread; the outcome does not depend on which was first."""
 
         def work(digest: str) -> list[tuple[Choice, Tried]]:
-            raw = self._raw(digest)
-            choices = [Choice(digest, None, "materialise")]
-            for rank, base in enumerate(near[digest]):
-                choices.append(Choice(digest, base, "sub"))
-                if raw > SMALL:
-                    choices.append(Choice(digest, base, "context"))
-                    choices += [Choice(digest, base, "xor")] if rank == 0 else []
             made = []
-            for choice in choices:
+            encoding = self.encoding(digest)
+            for choice, share in self._choices(digest, near[digest]):
                 if stopped.is_set():
                     return []
-                made.append((choice, self.tryouts.tried(choice, self.encoding(digest))))
-            advance(raw)
+                if share is None:
+                    tried = self.tryouts.tried(choice, encoding)
+                else:
+                    tried = estimated(choice, encoding, share)
+                made.append((choice, tried))
+            advance(self._raw(digest))
             return made
 
         def weighed(digest: str) -> list[tuple[Choice, Tried]]:
             with room.of(self._raw(digest)):
                 return work(digest)
 
-        room, stopped = _Room(AT_ONCE), threading.Event()
+        # What is only estimated needs no threads.
+        room, stopped = Room(AT_ONCE), threading.Event()
 
         # Tensor by tensor, so that target and base are both decoded still.
         names = {digest: name for held in self.snapshots for name, _, digest in held.tensors}
@@ -403,7 +466,7 @@ class Planner:
         return {choice: tried for made in outcomes for choice, tried in made}
 
 
-class _Room:
+class Room:
     """Lets threads work on so many bytes at once, or on one matrix that is larger."""
 
     def __init__(self, limit: int) -> None:

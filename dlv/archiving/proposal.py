@@ -15,6 +15,7 @@ import dlv.archiving.budgets as budgets
 import dlv.disk.user_files as user_files
 import dlv.repository.revisions as revisions
 from dlv.archiving.budgets import Policy
+from dlv.archiving.estimates import Effort
 from dlv.archiving.planning import Held, Layout, Planner
 from dlv.archiving.speeds import ORDINARY, Speeds
 from dlv.archiving.tryouts import Matrices, Tryouts
@@ -51,7 +52,8 @@ class Request:
     policy: Policy = field(default_factory=Policy)
     clamp: bool = False
     local: bool = False  # a place for new matrices and for those in question, at once
-    slow: bool = False
+    effort: Effort = "normal"
+    deadline: float | None = None  # of time.monotonic, past which nothing is begun
     jobs: int = 1
     author: str = ""
     export_graph: Path | None = None
@@ -91,13 +93,14 @@ class Trials:
     def __init__(self, repository: Repository, request: Request) -> None:
         self.store = MatrixStore.of(repository)
         held = Matrices(self.store.matrix, MEMORY)
-        self.tryouts = Tryouts(repository.cache, held, slow=request.slow)
+        self.tryouts = Tryouts(repository.cache, held, thorough=request.effort == "high")
         self.planner = Planner(
             repository.database,
             self.tryouts,
             self.store.together,
             request.speeds,
             jobs=request.jobs,
+            effort=request.effort,
             pinned=pinned(repository.database, self.store),
         )
 

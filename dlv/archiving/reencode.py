@@ -6,12 +6,16 @@ At every moment either the old or the new packs serve, and all that the index na
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import field
+from typing import Self
 
 import dlv.disk.durable as durable
 import dlv.recovery.superseded as superseded
+from dlv.archiving.planning import AT_ONCE, Room
 from dlv.archiving.tryouts import Choice, Tryouts
 from dlv.canonical import hash_bytes
 from dlv.dataclass import dataclass
@@ -21,10 +25,11 @@ from dlv.metadata import matrices, usage
 from dlv.metadata.database import Database
 from dlv.metadata.matrices import PackIndex
 from dlv.pas.chunks import SUFFIX
-from dlv.pas.encode import Encoded, Part, encode_elements, encode_object
+from dlv.pas.encode import SMALL, Encoded, Part, encode_elements, encode_object
 from dlv.pas.footer import Encoding, pieces_of
 from dlv.pas.layouts.registry import default_layout
 from dlv.pas.packs import MAX_OBJECT_CHUNK, Pack
+from dlv.pas.read import families
 from dlv.pas.spool import BUFFER, Owner, Pending, lane_of
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore, gone
@@ -75,6 +80,11 @@ class Packing(PackFiles):
     def declare(self, encoding: Encoding) -> None:
         """A matrix without elements has a row and no chunk."""
         self._empty.append(encoding)
+
+    def stored_now(self, encoding: Encoding) -> int:
+        """Bytes of the chunks that a matrix has now; its part of those that it shares."""
+        pieces = self._store.chunks(encoding.matrix)
+        return sum(piece.length * piece.count // max(1, piece.raw) for piece in pieces)
 
     def carry(self, encoding: Encoding) -> None:
         """A matrix just as it is stored now."""
@@ -164,7 +174,9 @@ Advance = Callable[[int], None]
 
 DEAD = 0.05  # a pack of which a larger part is used no more is written again,
 LITTLE = 64 << 20  # and a pack of up to so many bytes whatever part that is
-BATCH = 1 << 30  # bytes of new packs after which the index is switched
+BATCH = 1 << 29  # bytes of new packs after which the index is switched
+# How the time for a matrix divides into encoding it and reading it back, by experience.
+ENCODING, VERIFYING = 4, 1
 
 
 @dataclass
@@ -246,21 +258,29 @@ def carry_out(
     author: str,
     summary: str,
     advance: Advance = lambda _: None,
-) -> int:
-    """Write, verify, switch: bytes of new packs. The caller holds `repository.writing()`."""
+    *,
+    jobs: int = 1,
+    deadline: float | None = None,
+) -> Written:
+    """Write, verify, switch. The caller holds `repository.writing()`.
+
+    Past the deadline (of `time.monotonic`) nothing more is begun: what is left keeps its place.
+    """
     store = MatrixStore.of(repository)
-    todo = list(plan.choices)
-    written = 0
+    todo = deque(plan.choices)
+    written = Written()
+    clock = _Clock(deadline)
     while todo or plan.carried or plan.objects:
         with Packing(store) as packing:
-            taken = 0
-            for choice, encoding in todo:
-                _encode(packing, tryouts, choice, encoding)
-                taken += 1
-                if packing.stored > BATCH:
-                    break
-            del todo[:taken]
-            if not todo:
+            taken = clock.begin()
+            with _Encoder(tryouts, jobs) as encoder:
+                for choice, encoding in encoder.taken(todo, lambda: clock.room(packing.stored)):
+                    if _encode(packing, tryouts, choice, encoding):
+                        written.matrices += 1
+                    taken += encoding.nbytes or 0
+                    advance((encoding.nbytes or 0) * ENCODING)
+            late = clock.late()
+            if not todo or late:
                 for encoding in plan.carried:
                     packing.carry(encoding)
                 for kind, name in plan.objects:
@@ -268,23 +288,114 @@ def carry_out(
                 plan.carried, plan.objects = [], []
             made = packing.finish(lambda names: superseded.intend(repository, names))
         tryouts.pause()
-        verify(repository, store, made, advance)
+        clock.encoded()
+        verify(repository, store, made, lambda count: advance(count * VERIFYING))
         switch(repository, store, made, author, summary)
-        written += sum(pack.bytes for pack in made)
+        clock.verified()
+        tryouts.forget_bytes()
+        written.bytes += sum(pack.bytes for pack in made)
+        if late:
+            break
+    written.left = len(todo)
     store.close()
     return written
 
 
-def _encode(packing: Packing, tryouts: Tryouts, choice: Choice, encoding: Encoding) -> None:
-    """Own chunks for a large matrix; a small one's planes share theirs."""
+@dataclass
+class Written:
+    """What was done: bytes of new packs, matrices encoded anew, and those that time ran out for."""
+
+    bytes: int = 0
+    matrices: int = 0
+    left: int = 0
+
+
+class _Clock:
+    """How much may still be begun: what was encoded has to be verified in time, too."""
+
+    def __init__(self, deadline: float | None) -> None:
+        self._deadline = deadline
+        self._began = self._ended = 0.0
+        self._after = 0.5  # seconds of verifying for each of encoding, as far as is known
+
+    def begin(self) -> int:
+        self._began = time.monotonic()
+        return 0
+
+    def room(self, stored: int) -> bool:
+        """Whether one more matrix may go into these packs."""
+        return stored <= BATCH and not self.late()
+
+    def late(self) -> bool:
+        if self._deadline is None:
+            return False
+        now = time.monotonic()
+        return now + (now - self._began) * self._after >= self._deadline
+
+    def encoded(self) -> None:
+        self._ended = time.monotonic()
+
+    def verified(self) -> None:
+        spent = max(1e-3, self._ended - self._began)
+        self._after = min(2.0, (time.monotonic() - self._ended) / spent)
+
+
+class _Encoder:
+    """Encodes ahead in threads, so many bytes at once; hands over in the order of the plan."""
+
+    def __init__(self, tryouts: Tryouts, jobs: int) -> None:
+        self._tryouts = tryouts
+        self._jobs = jobs
+        self._room = Room(AT_ONCE)
+        self._pool = ThreadPoolExecutor(max(1, jobs))
+
+    def taken(
+        self, todo: deque[tuple[Choice, Encoding]], more: Callable[[], bool]
+    ) -> Iterator[tuple[Choice, Encoding]]:
+        """What is ready, one after the other, as long as `more` lets another begin."""
+        ahead: deque[tuple[tuple[Choice, Encoding], Future[None]]] = deque()
+        while True:
+            while todo and len(ahead) < 2 * self._jobs and more():
+                item = todo.popleft()
+                ahead.append((item, self._pool.submit(self._encode, item)))
+            if not ahead:
+                return
+            item, future = ahead.popleft()
+            future.result()
+            yield item
+
+    def _encode(self, item: tuple[Choice, Encoding]) -> None:
+        choice, encoding = item
+        if (encoding.nbytes or 0) > SMALL:
+            with self._room.of(encoding.nbytes or 0), self._tryouts.made(choice, encoding):
+                pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+
+def _encode(packing: Packing, tryouts: Tryouts, choice: Choice, encoding: Encoding) -> bool:
+    """Own chunks for a large matrix; a small one's planes share theirs.
+
+    False: it would take more than it does as it is, and stays that.
+    """
     pooled = tryouts.pooled(choice, encoding)
     if pooled is not None:
         made, planes = pooled
         for plane, data in enumerate(planes):
             packing.pool(made, plane, data)
-        return
-    for made, part in tryouts.parts(choice, encoding):
-        packing.put(made, part)
+        return True
+    with tryouts.made(choice, encoding) as (tried, parts):
+        # What is a difference now may be what its new base rests on: then there is no way back.
+        if encoding.delta is None and tried.stored >= packing.stored_now(encoding):
+            packing.carry(encoding)
+            return False
+        for part in parts:
+            packing.put(tried.encoding, part)
+    return True
 
 
 def verify(
@@ -295,13 +406,16 @@ def verify(
     view = MatrixStore(store.packs_dir, store.tmp_dir, overlay)  # type: ignore[arg-type]
     try:
         fresh = {row.matrix: row for pack in packs for row in pack.rows.encodings}
-        bases = {row.delta.get("base") for row in fresh.values() if row.delta is not None}
-        alone = [name for name, row in fresh.items() if row.delta is None and name not in bases]
+        room = Room(AT_ONCE)
+
+        def read(family: list[str]) -> None:
+            largest = max(fresh[name].nbytes or 0 for name in family)
+            with room.of(2 * largest):  # the matrix, and a copy where a chain forks
+                for _, raw in view.together(family):
+                    advance(len(raw))
+
         with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
-            for length in pool.map(lambda name: len(view.matrix(name)), alone):
-                advance(length)
-        for _, raw in view.together(fresh.keys() - set(alone)):
-            advance(len(raw))
+            list(pool.map(read, families(fresh, view.encoding)))
         for kind, name in dict.fromkeys(
             (chunk.kind, owner)
             for pack in packs

@@ -26,7 +26,7 @@ from dlv.errors import StorageError
 from dlv.kinds import Raw
 from dlv.pas.coders import small
 from dlv.pas.coders.codecs import choose
-from dlv.pas.encode import SMALL, Encoded, Part, encode_delta, encode_materialised
+from dlv.pas.encode import SMALL, Encoded, Part, encode_materialised
 from dlv.pas.floats import differences, format_of, words_in
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import Fixed
@@ -58,12 +58,8 @@ class Place:
             *(self.codec, self.raw, self.blake3, self.offset + moved, self.length),
         ]
 
-    def part(self, file: IO[bytes]) -> Part | None:
-        """With its bytes; None if they are not there."""
-        file.seek(self.offset)
-        data = file.read(self.length)
-        while len(data) < self.length and (more := file.read(self.length - len(data))):
-            data += more  # a file system may give only part of it
+    def part(self, data: bytes) -> Part | None:
+        """With its bytes; None if these are not they."""
         if len(data) != self.length or hash_bytes(data) != self.blake3:
             return None
         encoded = Encoded(self.codec, data, self.raw, self.blake3)
@@ -107,16 +103,6 @@ class Attempt:
             raise storage_error("write in", self.folder, error) from error
         self.stored += len(encoded.data)
 
-    def restart(self) -> None:
-        """Forget all parts that were added so far."""
-        self.places.clear()
-        self.stored = 0
-        try:
-            self._file.seek(0)
-            self._file.truncate()
-        except OSError as error:
-            raise storage_error("write in", self.folder, error) from error
-
     def parts(self) -> Iterator[Part]:
         """All of them again, one at a time."""
         for place in self.places:
@@ -131,7 +117,8 @@ class Attempt:
     def read(self, place: Place) -> Part | None:
         """One of the parts with its bytes; None if they do not read back."""
         try:
-            return place.part(self._file)
+            self._file.seek(place.offset)
+            return place.part(self._file.read(place.length))
         except OSError as error:
             raise storage_error("read in", self.folder, error) from error
 
@@ -153,11 +140,12 @@ class Attempt:
         self.close()
 
 
-Kind = Literal["materialise", "xor", "sub", "context"]
+Kind = Literal["materialise", "sub", "context"]
 
 JOURNAL, BYTES = "tryouts.jsonl", "tryouts.bin"
 ROOM = 1 << 30  # for the bytes of encodings; what finds none is made again
-FORMAT = 2  # of the notes; raised when an encoder gives other bytes than before
+FORMAT = 3  # of the notes; raised when an encoder gives other bytes than before
+SHARES = 1 << 20  # parts of the whole in which a share is noted
 ROW = 70  # about what a chunk takes in a pack's footer,
 MEMBER = 10  # and what a small plane's share of one does
 
@@ -178,10 +166,20 @@ class Tried:
     encoding: Encoding
     stored: int
     parts: int  # chunks of its own; 0 where it shares them
+    exact: bool = True  # False: estimated
 
     @property
     def bytes(self) -> int:
         return self.stored + (ROW * self.parts or MEMBER * self.encoding.planes)
+
+
+@dataclass(frozen=True)
+class Near:
+    """What sketches tell of a matrix: the nearest bases, each with the part of the matrix's bytes
+    that the plain difference takes, and the part that it takes by itself."""
+
+    bases: Sequence[tuple[str, float]] = ()
+    alone: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -262,14 +260,16 @@ def _rows(journal: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 class Tryouts:
     """Encodes on request and remembers; one process at a time."""
 
-    def __init__(self, folder: Path, matrices: Callable[[str], Raw], *, slow: bool = False) -> None:
+    def __init__(
+        self, folder: Path, matrices: Callable[[str], Raw], *, thorough: bool = False
+    ) -> None:
         self._matrices = matrices
-        self._slow = slow
-        self._manner = f"{FORMAT}{'s' if slow else ''} {WRITER}"
+        self._thorough = thorough
+        self._manner = f"{FORMAT}{'t' if thorough else ''} {WRITER}"
         self._lock = threading.Lock()
         self._notes: dict[Choice, _Note] = {}
         self._best: dict[str, int] = {}
-        self._nearest: dict[tuple[str, str], list[str]] = {}
+        self._nearest: dict[tuple[str, str], Near] = {}
         self._folder = folder
         try:
             folder.mkdir(exist_ok=True)
@@ -299,31 +299,59 @@ class Tryouts:
                 self._keep(choice, tried, attempt)
         return tried
 
-    def parts(self, choice: Choice, encoding: Encoding) -> Iterator[tuple[Encoding, Part]]:
-        """The parts of a choice, from the notes where they are whole, else made again."""
+    @contextlib.contextmanager
+    def made(self, choice: Choice, encoding: Encoding) -> Iterator[tuple[Tried, Iterator[Part]]]:
+        """A choice and its parts: from the notes where they are whole, else made and noted now."""
         with self._lock:
             note = self._notes.get(choice)
-            found = None if note is None or note.kept is None else self._replay(note.kept)
-        if note is not None and found is not None:
-            for place in found:
-                part = place.part(self._bytes)
-                if part is None:
-                    raise StorageError(f"{self._folder / BYTES} changed during the operation")
-                yield note.tried.encoding, part
+            places = None if note is None or note.kept is None else self._replay(note.kept)
+        if note is not None and places is not None:
+            yield note.tried, self._replayed(places)
             return
         with self._encode(choice, encoding) as attempt:
             assert attempt.encoding is not None
-            for part in attempt.parts():
-                yield attempt.encoding, part
+            tried = Tried(attempt.encoding, attempt.stored, len(attempt.places))
+            with self._lock:
+                self._best.pop(choice.matrix, None)  # it was chosen: no other counts any more
+                self._keep(choice, tried, attempt)
+            yield tried, attempt.parts()
 
-    def near(self, matrix: str, candidates: Sequence[str]) -> list[str] | None:
+    def _replayed(self, places: Iterable[Place]) -> Iterator[Part]:
+        for place in places:
+            part = self._read(place)
+            if part is None:
+                raise StorageError(f"{self._folder / BYTES} changed during the operation")
+            yield part
+
+    def forget_bytes(self) -> None:
+        """What was kept is in packs now: make room for what comes next."""
+        with self._lock:
+            try:
+                self._bytes.truncate(0)
+            except OSError as error:
+                raise storage_error("write in", self._folder, error) from error
+            self._notes = {choice: _Note(note.tried, None) for choice, note in self._notes.items()}
+            self._best.clear()
+
+    def known(self, choice: Choice) -> Tried | None:
+        """What came out, if it was tried before.
+
+        Not of what was made and not carried out: an archive that goes on after an interruption
+        sees what it saw, and so comes to the same plan.
+        """
+        note = self._notes.get(choice)
+        return None if note is None or note.kept is not None else note.tried
+
+    def near(self, matrix: str, candidates: Sequence[str]) -> Near | None:
         """Which of these bases were found to be nearest; None if that is not known."""
         return self._nearest.get((matrix, hash_bytes(dumps(list(candidates)))[:16]))
 
-    def note_near(self, matrix: str, candidates: Sequence[str], near: Sequence[str]) -> None:
+    def note_near(self, matrix: str, candidates: Sequence[str], near: Near) -> None:
         key = hash_bytes(dumps(list(candidates)))[:16]
-        self._nearest[matrix, key] = list(near)
-        self._write({"manner": self._manner, "near": [matrix, None, key], "bases": list(near)})
+        self._nearest[matrix, key] = near
+        bases = [[base, round(share * SHARES)] for base, share in near.bases]
+        row = {"manner": self._manner, "near": [matrix, None, key], "bases": bases}
+        self._write(row | {"alone": round(near.alone * SHARES)})
 
     def pooled(self, choice: Choice, encoding: Encoding) -> tuple[Encoding, list[Raw]] | None:
         """The decoded planes of a small matrix, which go into chunks with others."""
@@ -340,6 +368,10 @@ class Tryouts:
         planes, _ = split_matrix(layout, raw, encoding.dtype, encoding.shape)
         made = replace(encoding, layout=layout.get_config(), delta=delta, planes=len(planes))
         return made, planes
+
+    def matrix(self, name: str) -> Raw:
+        """The bytes of a matrix; the last few are at hand."""
+        return self._matrices(name)
 
     def pause(self) -> None:
         """Hold no decoded matrix: for a while none is asked for."""
@@ -365,10 +397,12 @@ class Tryouts:
         base = self._matrices(choice.base)
         given = (target, base, dtype, shape, choice.matrix, choice.base)
 
+        # Not decoded again here: whoever writes packs reads all of them back.
         def encode(attempt: Attempt) -> Encoding:
-            if choice.kind in ("xor", "sub"):
-                return encode_delta(choice.kind, *given, attempt.put, layout=default_layout())
-            return small.encode_small(*given, attempt.put, slow=self._slow, restart=attempt.restart)
+            if choice.kind == "sub":
+                return small.encode_plain(*given, attempt.put, check=False)
+            thorough = self._thorough
+            return small.encode_small(*given, attempt.put, thorough=thorough, check=False)
 
         return Attempt.of(self._folder, encode)
 
@@ -413,7 +447,18 @@ class Tryouts:
     def _replay(self, parts: list[list[Any]]) -> list[Place] | None:
         """Where the parts lie, if all are whole."""
         places = [Place(*row) for row in parts]
-        return places if all(place.part(self._bytes) is not None for place in places) else None
+        return places if all(self._read(place) is not None for place in places) else None
+
+    def _read(self, place: Place) -> Part | None:
+        """A kept part; several threads read at once, so from no place in the file but its own."""
+        parts: list[bytes] = []
+        done = 0
+        while done < place.length and (
+            more := os.pread(self._bytes.fileno(), place.length - done, place.offset + done)
+        ):
+            parts.append(more)  # a file system may give only part of it
+            done += len(more)
+        return place.part(b"".join(parts))
 
     def _recall(self) -> None:
         """Notes of an archive before; a line that was cut off ends them."""
@@ -425,7 +470,8 @@ class Tryouts:
                 continue
             if "near" in row:
                 matrix, _, key = row["near"]
-                self._nearest[matrix, key] = row["bases"]
+                bases = [(base, share / SHARES) for base, share in row["bases"]]
+                self._nearest[matrix, key] = Near(bases, row["alone"] / SHARES)
                 continue
             given = row["encoding"]
             encoding = Encoding(

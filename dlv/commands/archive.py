@@ -13,7 +13,7 @@ from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
 
-_ASKED = "algorithm budget alpha clamp slow export_graph export_plan"
+_ASKED = "algorithm budget alpha clamp effort export_graph export_plan"
 _PLANNING = f"{_ASKED} explain dry_run"
 _ROWS = ("calibration", "config", "sets")
 
@@ -56,7 +56,12 @@ _ROWS = ("calibration", "config", "sets")
     metavar="K=V",
     help="Change a setting, such as data.scale=1/255.",
 )
-@option("--slow", is_flag=True, help="Search longer for slightly smaller packs.")
+@option(
+    "--effort",
+    type=click.Choice(["fast", "normal", "high"]),
+    help="How much to search for smaller packs [default: normal].",
+)
+@option("--for", "duration", metavar="TIME", help="Stop after TIME, such as 10m; go on next time.")
 @option("--explain", metavar="TENSOR", help="Show how a tensor would be stored, and why.")
 @option("--export-graph", type=click.Path(path_type=Path), help="Write the storage graph to PATH.")
 @option("--export-plan", type=click.Path(path_type=Path), help="Write the plan to PATH.")
@@ -85,6 +90,8 @@ def run(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     options = {name: given[name] for name in _ASKED.split()}
     options |= {"scheme": given["retrieval"], "explore": target is not None}
+    options["effort"] = given["effort"] or "normal"
+    options["deadline"] = planning.deadline(given["duration"])
     asked = planning.request(call, refs, **options)
     if given["explain"] is not None:
         import dlv.archiving.proposal as proposal
@@ -116,6 +123,8 @@ def _bounds(call: Invocation, refs: tuple[str, ...], options: dict[str, Any]) ->
     import dlv.views.archive as view
 
     planning.alone("bounds", options, others=_PLANNING)
+    if options["duration"] is not None:
+        raise UsageError("--bounds and --for cannot be combined")
     outcome = planning.make_bounds(call, refs, **{name: options[name] for name in _ROWS})
     document, blocks = view.bounded(outcome)
     call.output.emit("archive", document, *blocks)

@@ -14,10 +14,9 @@ from typing import BinaryIO, cast
 from dlv.dataclass import dataclass
 from dlv.dtypes import DTYPES
 from dlv.hub.locator import LocatorIndex
-from dlv.pas.coders.small import encode_small
-from dlv.pas.encode import SMALL, Encoded, Part, encode_delta
+from dlv.pas.coders.small import encode_plain, encode_small
+from dlv.pas.encode import SMALL, Encoded, Part
 from dlv.pas.footer import Encoding
-from dlv.pas.layouts.segments import default_layout
 from dlv.weights.store import MatrixStore
 
 LONGEST_CHAIN = 8  # deltas that a reader has to decode for one tensor
@@ -109,24 +108,17 @@ class Rebaser:
             without_bytes = Part(part.kind, part.plane, part.start, part.count, bare)
             parts.append(SpooledPart(without_bytes, at, len(data)))
 
-        def restart() -> None:
-            parts.clear()
-            self._file.truncate(start)
-
         matrices = (self._store.matrix(encoding.matrix), self._store.matrix(base))
         dtype, shape = encoding.dtype, encoding.shape
         try:
             if base_encoding.delta is None and encoding.delta is None:
-                delta_encoding = encode_delta(
-                    *("sub", *matrices, dtype, shape, encoding.matrix, base, spool),
-                    layout=default_layout(),
+                delta_encoding = encode_plain(
+                    *(*matrices, dtype, shape, encoding.matrix, base, spool)
                 )
             else:
-                # `archive` searched long for these tensors, so the same search is worth it here.
+                # `archive` searched for predictors of these tensors: so it is worth it here.
                 delta_encoding = encode_small(
-                    *(*matrices, dtype, shape, encoding.matrix, base, spool),
-                    slow=False,
-                    restart=restart,
+                    *(*matrices, dtype, shape, encoding.matrix, base, spool)
                 )
         except ValueError:
             return None

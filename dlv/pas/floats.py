@@ -164,10 +164,15 @@ def applied(digits: Words, base: Words, form: Format) -> Words:
 def apply_digits(digits: Words, base: Words, form: Format, out: Words) -> None:
     """A block of target words into `out`, which may be the base; `digits` is spent on it."""
     eights = balanced(form)
-    under = spare("under", form.words, len(digits))
-    _folded(base, form, under)
     digits ^= eights
     digits -= eights
+    add_difference(digits, base, form, out)
+
+
+def add_difference(digits: Words, base: Words, form: Format, out: Words) -> None:
+    """The same of a difference modulo the power of two."""
+    under = spare("under", form.words, len(digits))
+    _folded(base, form, under)
     if form.kind != "float":
         np.add(digits, under, out=out)
         return

@@ -18,18 +18,11 @@ from dlv.kinds import Floats, Piece, Raw
 from dlv.pas.chunks import ChunkSource
 from dlv.pas.deltas.difference import mapped, stretched, unmapped
 from dlv.pas.deltas.links import Link, Lookup, chain, is_context, link_of, links_of
-from dlv.pas.floats import (
-    balanced,
-    exponents,
-    float8_numbers,
-    format_of,
-    ordered,
-    unordered,
-    values_of_words,
-)
+from dlv.pas.floats import exponents, float8_numbers, format_of, ordered, unordered, values_of_words
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import EMPTY, Fixed, Halved, Leading, leading_bits
-from dlv.pas.layouts.segments import OPAQUE, SEGMENT, Layout, Words
+from dlv.pas.layouts.segments import OPAQUE, SEGMENT, UNSIGNED, Ieee, Layout, Words
+from dlv.pas.layouts.units import Units
 from dlv.pas.read import ALL, Builder, PlaneDecoder, check_hash, exponents_of, far_scales, ranges
 
 WHOLE = 1 << 53  # beyond, float64 does not hold every integer
@@ -173,6 +166,8 @@ def _needs(links: Sequence[Link], k: int) -> list[int]:
         for index, link in enumerate(links[1:], 1):
             if isinstance(link.layout, Fixed):
                 needs[index] = link.layout.planes_for(target.depths[k - 1], link.dtype)
+    elif needs[0] < ALL:
+        needs = [-(-k * links[0].unit // link.unit) for link in links]
     place = {link.matrix: index for index, link in enumerate(links)}
     for index, link in enumerate(links):
         if index and needs[index] >= link.encoding.planes:
@@ -216,6 +211,9 @@ def _alike(layout: Layout, base: Layout) -> bool:
     if isinstance(layout, Fixed) and isinstance(base, Halved):
         same = (layout.rows, layout.zero_centre) == (base.rows, base.zero_centre)
         return same and not isinstance(layout, Halved)
+    words = (Ieee, Units)  # cut at other places, but the same words
+    if isinstance(layout, words) and isinstance(base, words):
+        return True
     return layout.get_config() == base.get_config()
 
 
@@ -278,10 +276,11 @@ class _Words:
                 scale = held[span].astype(np.uint16)
         planes = decoder.planes(first, count, scale)
         digits = np.zeros(count, form.words)
+        unit = link.unit
         for plane, data in enumerate(planes):
-            down = form.words.type(8 * (form.width - 1 - plane))
-            digits |= np.frombuffer(data, np.uint8).astype(form.words) << down
-        unread = form.words.type((1 << (8 * (form.width - known))) - 1)
+            down = form.words.type(8 * (form.width - unit * (1 + plane)))
+            digits |= np.frombuffer(data, UNSIGNED[unit]).astype(form.words) << down
+        unread = form.words.type((1 << (8 * (form.width - unit * known))) - 1)
         if link.delta is not None and link.delta.kind == "sub":
             return self._difference(link, decoder, span, first, digits, unread)
         if link.delta is not None:
@@ -308,10 +307,11 @@ class _Words:
         centre = unordered(self._centre[span], form)
         centre = ordered(decoder.predicted(centre, place), form)
         centre = np.minimum(np.maximum(centre, low), high)
-        eights = balanced(form)
+        most = (1 << 8 * link.unit) - 1
+        eights = form.words.type(((1 << form.bits) - 1) // most * ((most + 1) // 2))
         step = (digits ^ eights) - eights
-        # Digits not read count between -128 and 127 each: `rest` from end to end.
-        below = (unread // form.words.type(255)) * form.words.type(128)
+        # Digits not read count from the least to the greatest of theirs: `unread` end to end.
+        below = (unread // form.words.type(most)) * form.words.type((most + 1) // 2)
         width = high - low
         if (width > ~unread).any():
             return f"the difference of tensor {link.matrix} may be anything"

@@ -23,6 +23,7 @@ from dlv.pas.chunks import ChunkSource
 from dlv.pas.coders.codecs import context_codec_of
 from dlv.pas.coders.context import AboveCodec, ContextCodec, ContextRans
 from dlv.pas.coders.contexts import Scales, numbers
+from dlv.pas.coders.numbers import ContextNumbers
 from dlv.pas.deltas.difference import delta_cutter, stretched
 from dlv.pas.deltas.links import (
     Link,
@@ -80,7 +81,8 @@ class PlaneDecoder:
             if self._link.uneven(plane):
                 found.append(reader.segment(start // SEGMENT))
                 continue
-            piece = reader.piece_at(start)
+            unit = self._link.unit
+            piece = reader.piece_at(start * unit)
             above = found[-1] if found else None
             if is_context(piece):
                 if q is None:
@@ -90,7 +92,7 @@ class PlaneDecoder:
                 assert above is not None
                 found.append(AboveCodec().decode(reader.stored(start)[1], above))
             else:
-                found.append(reader.read(start, count))
+                found.append(reader.read(start * unit, count * unit))
         return found
 
     def _q(self, exponents: NDArray[np.uint16] | None, start: int) -> NDArray[np.uint8]:
@@ -112,8 +114,10 @@ class PlaneDecoder:
     def _in_context(
         self, reader: PlaneReader, start: int, q: NDArray[np.uint8], above: Raw | None
     ) -> Raw:
-        piece, stored = reader.stored(start)
+        piece, stored = reader.stored(start * self._link.unit)
         codec = self._codec(piece)
+        if isinstance(codec, ContextNumbers):
+            return codec.decode(stored, q)
         upper = None if above is None else np.frombuffer(above, np.uint8)
         return codec.decode(stored, numbers(q, upper, codec.lo))
 

@@ -36,6 +36,10 @@ def archived(outcome: Archived) -> tuple[dict[str, Any], list[Block]]:
         "packs planned" if outcome.dry_run else "packs after": Bytes(outcome.after),
         "stored again": f"{outcome.changed} of {outcome.matrices} tensors",
     }
+    if outcome.left:
+        fields["time is over"] = f"{outcome.left} tensors are left: dlv archive"
+    if outcome.left_seconds is not None and outcome.changed:
+        fields["time"] = f"about {seconds(round(1e6 * outcome.left_seconds))}"
     if slowest is not None:
         fields["slowest"] = f"{slowest.label}: {seconds(slowest.microseconds)}"
     document = {
@@ -50,6 +54,8 @@ def archived(outcome: Archived) -> tuple[dict[str, Any], list[Block]]:
         "freed": outcome.freed,
         "resumed": outcome.resumed,
         "seconds": round(outcome.seconds, 3),
+        "left": outcome.left,
+        "left_seconds": None if outcome.left_seconds is None else round(outcome.left_seconds, 3),
         "versions": table.records(),
         "checkpoints": [_timing(timing) for timing in outcome.snapshots],
     }

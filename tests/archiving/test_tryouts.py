@@ -17,7 +17,7 @@ import dlv.recovery.superseded as superseded
 import dlv.upkeep.check as check
 from dlv.archiving.archive import Archived, archive
 from dlv.archiving.budgets import Policy
-from dlv.archiving.planning import _Room
+from dlv.archiving.planning import Room
 from dlv.archiving.proposal import Bar, Request
 from dlv.archiving.tryouts import Attempt
 from dlv.canonical import WRITER
@@ -50,7 +50,7 @@ def repository(tmp_path: Path, commit_model: Callable[..., str]) -> Iterator[Rep
 
 
 def run(repository: Repository, *, dry_run: bool = False, jobs: int = 1) -> Archived:
-    request = Request((), policy=ANY, author="Ada", jobs=jobs)
+    request = Request((), policy=ANY, author="Ada", jobs=jobs, effort="high")
     return archive(repository, request, dry_run=dry_run, progress=silent)
 
 
@@ -150,7 +150,7 @@ def test_the_plan_is_the_same_in_any_number_of_threads(repository: Repository) -
 
 
 def test_room_for_threads() -> None:
-    room, inside, most = _Room(100), [0], [0]
+    room, inside, most = Room(100), [0], [0]
     lock = threading.Lock()
 
     def work(size: int) -> None:

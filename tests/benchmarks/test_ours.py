@@ -20,12 +20,12 @@ def model(seed: int, base: Model | None = None) -> Model:
     return made
 
 
-@pytest.mark.parametrize("tier", ["fast", "small"])
+@pytest.mark.parametrize("tier", ["fast", "normal", "high"])
 def test_a_delta_takes_less_than_the_model_alone(tier: ours.Tier) -> None:
     base = model(1)
     target = model(2, base)
     alone = ours.store(target, None, tier)
-    close = ours.store(target, base, tier, check=tier == "small")
+    close = ours.store(target, base, tier, check=tier == "normal")
     assert close.memory.bytes < 0.8 * alone.memory.bytes
     assert close.above == 0
     assert close.memory.chunk_bytes < close.memory.bytes
@@ -52,7 +52,7 @@ def test_whole_stores_give_the_files_back(tmp_path: Path) -> None:
         files.append(tmp_path / f"{number}.safetensors")
         models.save(files[-1], base)
         base = model(number + 2, base)
-    sizes = stores.measure(files, dvc=None, git=True, slow=False)
+    sizes = stores.measure(files, dvc=None, git=True, high=False)
     whole = sum(file.stat().st_size for file in files)
     assert sizes["files"].bytes == whole
     assert sizes["dlv archive"].bytes < sizes["dlv commit"].bytes < sizes["git gc"].bytes * 1.05

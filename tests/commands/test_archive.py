@@ -18,7 +18,7 @@ MODES = ["pipe", "tty", "json"]
 VARIES = {
     r"[0-9.]+ (k?B|MB)\b": "<size>",
     r"[0-9.]+ (µs|ms|s)\b": "<time>",
-    r'("(?:before|after|written|freed|seconds|fastest|budget)": )[0-9.]+': r"\1<n>",
+    r'("(?:before|after|written|freed|seconds|left_seconds|fastest|budget)": )[0-9.]+': r"\1<n>",
     r'("(?:ratio|bytes|stored)": )[0-9.]+': r"\1<n>",
     r"(?<=\t)[0-9]{4,}(?=\t)": "<size>",
     r"(?<=\t)[0-9]+\.[0-9]+(?=\t)": "<ratio>",

@@ -10,6 +10,7 @@ import numpy as np
 import zstandard
 from blake3 import blake3
 from numpy.typing import NDArray
+from pcodec import wrapped
 
 Words = NDArray[Any]
 
@@ -50,6 +51,41 @@ def scattered(ordered: bytes, keys: Words) -> bytes:
     need(len(ordered) == len(keys), "a chunk with contexts has the wrong length")
     out = np.empty(len(keys), np.uint8)
     out[np.argsort(keys, kind="stable")] = np.frombuffer(ordered, np.uint8)
+    return out.tobytes()
+
+
+def numbers_of_runs(data: bytes, runs: list[int], unit: int) -> Words:
+    """Numbers that pcodec coded, in runs of so many."""
+    kind = {1: "i16", 2: "i16", 4: "i32", 8: "i64"}[unit]
+    decompressor, at = wrapped.FileDecompressor.new(data[:4])
+    parts = []
+    for count in runs:
+        size = int.from_bytes(data[at : at + 4], "little")
+        part = data[at + 4 : at + 4 + size]
+        at += 4 + size
+        out = np.empty(count, f"<i{max(2, unit)}")
+        run, used = decompressor.chunk_decompressor(part, kind)
+        run.read_page_into(part[used:], count, out)
+        parts.append(out.astype(f"<i{unit}"))
+    need(at == len(data), "bytes behind the last run")
+    return np.concatenate(parts)
+
+
+def sorted_numbers(data: bytes, q: Words, unit: int) -> bytes:
+    """The numbers, which lie in the order of q, back in their places."""
+    runs: list[int] = []
+    open_run = 0
+    for count in np.bincount(q, minlength=128).tolist():
+        open_run += count
+        if open_run >= 8192:
+            runs.append(open_run)
+            open_run = 0
+    if open_run and runs:
+        runs[-1] += open_run
+    elif open_run:
+        runs.append(open_run)
+    out = np.empty(len(q), f"<i{unit}")
+    out[np.argsort(q, kind="stable")] = numbers_of_runs(data, runs, unit)
     return out.tobytes()
 
 

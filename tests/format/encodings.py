@@ -10,7 +10,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.format.coders import Words, digest, need, packed, ranged, scattered, unpack
+from tests.format.coders import (
+    Words,
+    digest,
+    need,
+    numbers_of_runs,
+    packed,
+    ranged,
+    scattered,
+    sorted_numbers,
+    unpack,
+)
 
 Json = dict[str, Any]
 
@@ -52,8 +62,15 @@ class Share:
     def plain(self) -> bytes:
         """For the codecs that need nothing else."""
         codec = self.chunk["codec"]["id"]
-        need(codec in ("raw", "zstd"), f"codec {codec} where no contexts are")
-        whole = unpack(self.stored) if codec == "zstd" else self.stored
+        need(codec in ("raw", "zstd", "pco"), f"codec {codec} where no contexts are")
+        whole = self.stored
+        if codec == "zstd":
+            whole = unpack(self.stored)
+        elif codec == "pco":
+            unit = self.chunk["codec"]["bytes"]
+            count = self.chunk["raw"] // unit
+            runs = [min(1 << 20, count - at) for at in range(0, count, 1 << 20)]
+            whole = numbers_of_runs(self.stored, runs, unit).tobytes()
         need(len(whole) == self.chunk["raw"], "a chunk has the wrong length")
         return whole[self.at : self.at + self.count]
 
@@ -138,7 +155,9 @@ class Matrix:
             both = np.frombuffer(self._side(2 * (rows + columns)), "<i2").astype(np.int64)
             self.scales = both[:rows], both[rows:]
         need(not self.side, "more side data than there can be")
-        count = {"ieee": self.width, "table": 1, "fixed": 4, "halved": 5}[layout["id"]]
+        unit = min(layout["bytes"], self.width) if layout["id"] == "units" else 1
+        words = self.width // unit
+        count = {"ieee": words, "units": words, "table": 1, "fixed": 4, "halved": 5}[layout["id"]]
         need(self.row["planes"] == count, "another number of planes")
         if layout["id"] == "table":
             need(delta is None and digest(own) == layout["data"], "a table is not the one named")
@@ -147,16 +166,17 @@ class Matrix:
             return table[np.frombuffer(self._decoded_planes(1)[0], np.uint8)]
         if layout["id"] in ("fixed", "halved"):
             return self._fixed(own, base)
-        stored = self._decoded_planes(self.width)
-        bytes_of = [np.frombuffer(plane, np.uint8) for plane in reversed(stored)]
-        words: Words = np.stack(bytes_of, 1).ravel().view(self.kind)
+        stored = self._decoded_planes(words, unit=unit)
+        parts = [np.frombuffer(plane, f"<u{unit}") for plane in reversed(stored)]
+        joined: Words = np.stack(parts, 1).ravel().view(self.kind)
         if base is None:
-            return words
+            need(layout["id"] == "ieee", "a difference from nothing")
+            return joined
         if delta["id"] == "xor":
-            return words ^ base
+            return joined ^ base
         need(delta["id"] == "sub", "another delta")
-        half = self.kind.type(int("80" * self.width, 16))
-        digits = (words ^ half) - half
+        half = self.kind.type(int(("80" + "00" * (unit - 1)) * words, 16))
+        digits = (joined ^ half) - half
         return self._from_order(self._to_order(base) + digits)
 
     def _side(self, count: int) -> bytes:
@@ -190,7 +210,7 @@ class Matrix:
 
     # Planes
 
-    def _decoded_planes(self, count: int, uneven: Sequence[int] = ()) -> list[bytes]:
+    def _decoded_planes(self, count: int, uneven: Sequence[int] = (), unit: int = 1) -> list[bytes]:
         """All planes whole; of an uneven one the segments are not cut by elements."""
         done: list[bytes] = []
         for plane in range(count):
@@ -201,17 +221,21 @@ class Matrix:
                 at += share.count
                 if share.chunk["codec"]["id"].startswith("context-"):
                     need(share.count == share.chunk["raw"] and not share.at, "a shared context")
-                    need(share.start % SEGMENT == 0, "a context chunk is not a segment")
+                    need(share.start % (SEGMENT * unit) == 0, "a context chunk is not a segment")
                     above = done[plane - 1][share.start : at] if plane else None
-                    parts.append(self._in_context(share, above))
+                    parts.append(self._in_context(share, above, unit))
                 else:
                     parts.append(share.plain())
-            need(plane in uneven or at == self.count, "a plane has the wrong length")
+            need(plane in uneven or at == self.count * unit, "a plane has the wrong length")
             done.append(b"".join(parts))
         return done
 
-    def _in_context(self, share: Share, above: bytes | None) -> bytes:
+    def _in_context(self, share: Share, above: bytes | None, unit: int) -> bytes:
         codec = share.chunk["codec"]
+        if codec["id"] == "context-pco":
+            need(codec["bytes"] == unit, "numbers of another size")
+            q = self._sizes(share.start // unit, share.count // unit, codec)
+            return sorted_numbers(share.stored, q, unit)
         if codec["id"] == "context-above":
             assert above is not None
             return scattered(unpack(share.stored), np.frombuffer(above, np.uint8))
@@ -223,14 +247,18 @@ class Matrix:
         need(codec["id"] == "context-rans", f"codec {codec['id']}")
         return ranged(share.stored, contexts, self.packs.object("table", codec["table"]))
 
-    def _contexts(self, share: Share, codec: Json, above: bytes | None) -> Words:
+    def _sizes(self, start: int, count: int, codec: Json) -> Words:
+        """q of so many elements."""
         assert self.scales is not None
-        places = np.arange(share.start, share.start + share.count)
+        places = np.arange(start, start + count)
         columns = len(self.scales[1])
         scales = self.scales[0][places // columns] + self.scales[1][places % columns]
         sums = scales - 4 * self.under[codec["scale"]][places]
-        q = ((sums + 0x8000) % 0x10000 - 0x8000) >> 1  # int16
-        s: Words = np.clip(np.clip(q, 0, 127) - codec["lo"], 0, 31)
+        q: Words = np.clip(((sums + 0x8000) % 0x10000 - 0x8000) >> 1, 0, 127)  # int16
+        return q
+
+    def _contexts(self, share: Share, codec: Json, above: bytes | None) -> Words:
+        s: Words = np.clip(self._sizes(share.start, share.count, codec) - codec["lo"], 0, 31)
         if above is None:
             found: Words = 32 + s
             return found

@@ -32,7 +32,7 @@ Weights = dict[str, Any]
 
 
 def test_it_knows_nothing_of_dlv() -> None:
-    allowed = {"numpy", "zstandard", "blake3", "tests"} | sys.stdlib_module_names
+    allowed = {"numpy", "zstandard", "blake3", "pcodec", "tests"} | sys.stdlib_module_names
     for name in ("reader", "encodings", "coders"):
         tree = ast.parse((HERE / f"{name}.py").read_text(encoding="utf-8"))
         for node in ast.walk(tree):
@@ -216,5 +216,5 @@ def test_what_was_written_is_worth_reading(written: Path) -> None:
                     found[one["id"]] += 1
             for chunk in pack.footer.chunks:
                 found[str(chunk.codec["id"])] += 1
-    for feature in ("ieee", "table", "delta", "none", "lowrank", "drift", "context-packed"):
+    for feature in ("ieee", "table", "delta", "none", "lowrank", "drift", "context-pco"):
         assert found[feature], (feature, found)

@@ -12,9 +12,8 @@ from dlv.archiving.bounding.view import View
 from dlv.archiving.tryouts import Attempt
 from dlv.canonical import hash_bytes
 from dlv.kinds import Raw
-from dlv.pas.coders.small import SMALL
 from dlv.pas.deltas.links import MAX_CHAIN, chain, link_of
-from dlv.pas.encode import encode_delta, encode_materialised
+from dlv.pas.encode import SMALL, encode_delta, encode_materialised
 from dlv.pas.floats import words_in
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import DTYPES, Fixed, Halved

@@ -36,6 +36,17 @@ def request(call: Invocation, refs: tuple[str, ...], **given: Any) -> proposal.R
     )
 
 
+def deadline(duration: str | None) -> float | None:
+    """When `--for TIME` is over, as `time.monotonic` counts."""
+    if duration is None:
+        return None
+    import time
+
+    from dlv.upkeep.mark import duration as parsed
+
+    return time.monotonic() + parsed(duration).total_seconds()
+
+
 def after_commit(call: Invocation, version_id: str, parents: tuple[str, ...]) -> int | None:
     """A new version and its parents stored as small as they may be; the bytes that it saves.
 

@@ -56,14 +56,23 @@ class Codec(Protocol):
         ...
 
 
+def _numbers(config: Config) -> Codec:
+    from dlv.pas.coders.numbers import UNITS, NumbersCodec
+
+    if config["bytes"] not in UNITS:
+        raise Damaged(f"a chunk of numbers of {config['bytes']!r} bytes cannot be")
+    return NumbersCodec(config["bytes"])
+
+
 # id -> codec made from a config, and the keys that config must have.
 CODECS: dict[str, tuple[Callable[[Config], Codec], frozenset[str]]] = {
+    "pco": (_numbers, frozenset({"id", "bytes"})),
     "raw": (lambda _: RawCodec(), frozenset({"id"})),
     "zstd": (lambda _: ZstdCodec(), frozenset({"id"})),
 }
 
 # Codecs that need contexts to decode; their code needs numpy and is loaded for planes only.
-CONTEXT_IDS = {"context-above", "context-packed", "context-rans", "context-zstd"}
+CONTEXT_IDS = {*("context-above", "context-packed", "context-pco", "context-rans", "context-zstd")}
 MAX_LO = 127
 
 _RAW = RawCodec()
@@ -90,9 +99,11 @@ def codec_of(config: Config) -> Codec:
 def context_codecs() -> dict[str, tuple[Callable[..., ContextCodec], tuple[str, ...]]]:
     """Codecs for digits in contexts by id, made from checked values; the keys of their config."""
     from dlv.pas.coders.context import ContextPacked, ContextRans, ContextZstd
+    from dlv.pas.coders.numbers import ContextNumbers
 
     return {
         "context-packed": (ContextPacked, ("lo", "scale")),
+        "context-pco": (ContextNumbers, ("bytes", "scale")),
         "context-rans": (ContextRans, ("lo", "scale", "table")),
         "context-zstd": (ContextZstd, ("lo", "scale")),
     }
@@ -110,7 +121,10 @@ def context_codec_of(config: Config) -> ContextCodec | None:
         )
     for key in keys:
         value = config[key]
-        if key == "lo":
+        if key == "bytes":
+            if type(value) is not int or value not in (1, 2, 4, 8):
+                raise Damaged("a context codec's `bytes` is not valid", why=f"it is {value!r}")
+        elif key == "lo":
             if type(value) is not int or not 0 <= value <= MAX_LO:
                 raise Damaged("a context codec's `lo` is not valid", why=f"it is {value!r}")
         elif not isinstance(value, str) or not HASH.match(value):

@@ -199,13 +199,14 @@ class Order:
         np.bitwise_and(keys[first:], _MASK, out=self.index[last:])
         self.counts[common] = last - first
 
-    def gather(self, digits: Raw) -> Bytes:
-        return np.frombuffer(digits, np.uint8)[self.index]
+    def gather(self, digits: Raw, unit: int = 1) -> NDArray[Any]:
+        """Numbers of `unit` bytes each."""
+        return np.frombuffer(digits, f"<u{unit}").take(self.index)
 
-    def scatter(self, gathered: Bytes) -> Raw:
-        out = np.empty(len(self.index), np.uint8)
+    def scatter(self, gathered: NDArray[Any]) -> Raw:
+        out = np.empty(len(self.index), gathered.dtype)
         out[self.index] = gathered
-        return out.data
+        return out.data.cast("B")
 
 
 class Places(Protocol):
@@ -216,7 +217,7 @@ class Places(Protocol):
         """Digits of each context."""
         ...
 
-    def scatter(self, gathered: Bytes) -> Raw: ...
+    def scatter(self, gathered: NDArray[Any]) -> Raw: ...
 
 
 class _Counted:
@@ -236,11 +237,12 @@ class _Counted:
         self._contexts = compiled.frozen(contexts)
         self._loops = loops
 
-    def scatter(self, gathered: Bytes) -> Raw:
-        out = np.empty(len(self._contexts), np.uint8)
+    def scatter(self, gathered: NDArray[Any]) -> Raw:
+        """Once: the places move along."""
+        out = np.empty(len(self._contexts), gathered.dtype)
         given = self._contexts, self._places, compiled.frozen(gathered)
         self._loops.scatter(*given, out)
-        return out.data
+        return out.data.cast("B")
 
 
 def places_of(contexts: Bytes, limit: int = CONTEXTS) -> Places:

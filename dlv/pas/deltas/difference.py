@@ -13,7 +13,7 @@ from dlv.dataclass import dataclass
 from dlv.errors import Damaged, NewerFormat
 from dlv.kinds import Raw
 from dlv.pas.coders import compiled
-from dlv.pas.floats import Format, apply_digits, differences, format_of
+from dlv.pas.floats import Format, add_difference, apply_digits, balanced, differences, format_of
 from dlv.pas.layouts.fixed import (
     CODE_BITS,
     MAG,
@@ -25,6 +25,7 @@ from dlv.pas.layouts.fixed import (
     unpack_tail,
 )
 from dlv.pas.layouts.segments import BLOCK, Layout, Words, join_words, spare, split_words
+from dlv.pas.layouts.units import UnitCutter
 
 MAP_TOP = np.uint32(1 << CODE_BITS)
 ALL = np.uint32((1 << (CODE_BITS + 1)) - 1)
@@ -222,6 +223,31 @@ class WordDelta:
                 apply_digits(digits, under, self._form, into)
 
 
+class UnitDelta:
+    """Differences of whole words, cut into numbers of several bytes."""
+
+    def __init__(self, cutter: UnitCutter, form: Format) -> None:
+        self._cutter = cutter
+        self._form = form
+
+    def cut(self, words: Words, base: Words, start: int) -> list[Raw]:
+        digits = differences(words, base, self._form)
+        digits ^= balanced(self._form)
+        digits -= balanced(self._form)
+        return self._cutter.cut(digits, start)
+
+    def paste(self, planes: Sequence[Raw], base: Words, start: int, out: Words) -> None:
+        for at in range(0, len(out), BLOCK):
+            under, into = base[at : at + BLOCK], out[at : at + BLOCK]
+            unit = self._cutter.unit
+            some = [memoryview(plane)[at * unit : (at + len(into)) * unit] for plane in planes]
+            digits = spare("digits", self._form.words, len(into))
+            pasted = self._cutter.paste(some, start + at, len(into), digits)
+            if pasted is not digits:
+                np.copyto(digits, pasted)
+            add_difference(digits, under, self._form, into)
+
+
 def delta_of(config: Config | None) -> Delta | None:
     """The delta that a config names; None where the matrix is stored as it is."""
     if config is None:
@@ -261,6 +287,8 @@ def delta_cutter(
     cutter = layout.cutter(side, dtype, shape)
     if isinstance(cutter, FixedCutter):
         return FixedDelta(kind, cutter)
+    if isinstance(cutter, UnitCutter) and kind == "sub":
+        return UnitDelta(cutter, format_of(dtype))
     if layout.layout_id == "ieee":
         return WordDelta(kind, format_of(dtype))
     raise NewerFormat(f"a delta in the layout {layout.layout_id!r} is unknown to this dlv")

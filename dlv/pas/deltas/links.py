@@ -25,6 +25,7 @@ from dlv.pas.deltas.predictors import side_length
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.registry import layout_of
 from dlv.pas.layouts.segments import OPAQUE, SEGMENT, Layout, matrix_bytes, word_shape, words_of
+from dlv.pas.layouts.units import Units
 
 MAX_CHAIN = 64
 # Exponents of this many matrices further down a chain may be needed at one time.
@@ -92,6 +93,11 @@ class Link:
         """Bytes per word."""
         return words_of(self.dtype)[0]
 
+    @cached_property
+    def unit(self) -> int:
+        """Bytes per word in a plane whose length does not depend on what it holds."""
+        return self.layout.unit_of(self.dtype) if isinstance(self.layout, Units) else 1
+
     def plane_label(self, plane: int) -> str:
         return f"plane {plane} of tensor {self.matrix}"
 
@@ -155,6 +161,8 @@ def link_of(encoding: Encoding, source: ChunkSource, planes: int) -> Link:
         )
     word, per_element = words_of(encoding.dtype)
     nbytes = matrix_bytes(encoding.dtype, encoding.shape)
+    if isinstance(layout, Units) and delta is None:
+        raise Damaged(f"tensor {encoding.matrix} is stored as a difference from nothing")
     link = Link(encoding, layout, delta, 0, ())
     if nbytes is not None:
         link.count = nbytes // word
@@ -165,7 +173,7 @@ def link_of(encoding: Encoding, source: ChunkSource, planes: int) -> Link:
         own = [piece for piece in pieces if piece.kind == "plane" and piece.plane == plane]
         link.planes.append(_in_order(link, plane, own))
         if nbytes is None:
-            link.count = sum(piece.count for piece in own)
+            link.count = sum(piece.count for piece in own) // link.unit
             link.shape = (link.count,)
     _find_scale(link, pieces)
     _check_side(link)
@@ -203,14 +211,17 @@ def _find_scale(link: Link, pieces: Sequence[Piece]) -> None:
             codec_of(piece.codec)
             continue
         what = f"a chunk of plane {piece.plane} of tensor {link.matrix}"
-        last = min(piece.start + SEGMENT, link.count)
+        size = SEGMENT * link.unit
+        last = min(piece.start + size, link.count * link.unit)
         if piece.at != 0 or piece.count != piece.raw:
             raise Damaged(f"{what} has contexts and shares its chunk")
-        if piece.start % SEGMENT or piece.start + piece.count != last or link.uneven(piece.plane):
+        if piece.start % size or piece.start + piece.count != last or link.uneven(piece.plane):
             raise Damaged(f"{what} has contexts and is not cut at its segments")
         if is_above(piece) and piece.plane == 0:
             raise Damaged(f"{what} has no plane above it")
         if context is not None:
+            if getattr(context, "unit", 1) != link.unit:
+                raise Damaged(f"{what} holds numbers of another size than its layout says")
             scales.add(context.scale)
     if scales and (len(scales) > 1 or link.delta is None):
         raise Damaged(f"tensor {link.matrix} has contexts that cannot be")

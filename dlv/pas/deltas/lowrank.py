@@ -1,13 +1,14 @@
-"""A matrix beside its base, and the search for a low rank in how it moved, and for shrinking.
+"""The search for a low rank in how a matrix moved, and for shrinking.
 
-Both are fitted to differences divided by the scales of rows and columns, since what an
-element costs is its logarithm: all scales count alike.
+Both are fitted to differences divided by the scales of rows and columns, since what an element
+costs is its logarithm: all scales count alike. What a search costs grows with the elements: a few
+passes over the matrix, each a product with some forty vectors, and no decomposition of anything
+larger than these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import field
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,136 +18,411 @@ from dlv.canonical import hash_bytes
 from dlv.dataclass import dataclass
 from dlv.kinds import Floats
 from dlv.pas.coders.codecs import choose
-from dlv.pas.coders.contexts import view
-from dlv.pas.deltas.predictors import (
-    EXACT,
-    MAX_EXPONENT,
-    MAX_WIDTH,
-    Predictor,
-    integer_planes,
-    predictors_of,
-)
-from dlv.pas.floats import (
-    Format,
-    Words,
-    balanced,
-    differences,
-    exponents,
-    format_of,
-    values_of_words,
-)
-
-BLOCK = 1 << 19  # elements per block of rows
-LARGE = 60
-GREATEST = 2.0**LARGE  # beyond this a number is no weight, and its square soon no number
-SAMPLE = 1 << 17  # elements that a choice is made by
-
-
-@dataclass
-class Pair:
-    """Words of a target and of its base, and the predictors between them."""
-
-    target: Words
-    base: Words
-    dtype: str
-    shape: tuple[int, ...]
-    predictors: Sequence[Predictor] = field(default=())
-
-    def __post_init__(self) -> None:
-        self.form = format_of(self.dtype)
-        self.rows, self.columns = view(self.shape)
-
-    def with_predictors(self, predictors: Sequence[Predictor]) -> Pair:
-        return Pair(self.target, self.base, self.dtype, self.shape, predictors)
-
-    def predicted(self, start: int, stop: int) -> Words:
-        words: Words = self.base[start:stop]
-        for predictor in self.predictors:
-            words = predictor.apply(words, start)
-        return words
-
-    def digits(self, start: int, stop: int) -> Words:
-        """Differences to the prediction, as balanced digits."""
-        return differences(self.target[start:stop], self.predicted(start, stop), self.form)
-
-    def signed(self, start: int, stop: int) -> NDArray[np.int64]:
-        return signed(self.digits(start, stop), self.form)
-
-    def blocks(self) -> Iterator[slice]:
-        """Blocks of whole rows."""
-        step = max(1, BLOCK // max(1, self.columns))
-        for first in range(0, self.rows, step):
-            yield slice(first, min(first + step, self.rows))
-
-    def sample(self) -> Iterator[tuple[int, int]]:
-        """Runs of elements from all over the matrix, short rows whole."""
-        size = len(self.target)
-        if size <= SAMPLE:
-            yield 0, size
-            return
-        run = max(2048, min(self.columns, 1 << 14))
-        count = max(1, SAMPLE // run)
-        for index in range(count):
-            start = (size - run) * index // max(1, count - 1)
-            if run == self.columns:
-                start -= start % run
-            yield start, start + run
-
-    def cost(self) -> float:
-        """Bits per element of the difference, near enough to choose by."""
-        total, count = 0.0, 0
-        for start, stop in self.sample():
-            size = np.abs(self.signed(start, stop).astype(np.float32))
-            total += float(np.log2(size + np.float32(0.3)).sum(dtype=np.float64))
-            count += stop - start
-        return total / max(1, count) - float(np.log2(0.3))
-
-    def values(self, rows: slice) -> tuple[Floats, Floats]:
-        """Base as predicted so far and the difference in a block of rows, 0 where not usual."""
-        at = slice(rows.start * self.columns, rows.stop * self.columns)
-        base = self.predicted(at.start, at.stop)
-        target = self.target[at]
-        usual = [exponents(words, self.form) for words in (base, target)]
-        full = (1 << self.form.exponent) - 1
-        if max(int(some.max(initial=0)) for some in usual) < min(full, full // 2 + LARGE):
-            was, moved = values_of_words(base, self.dtype), values_of_words(target, self.dtype)
-        else:
-            good = (usual[0] != full) & (usual[1] != full)
-            zero = self.form.words.type(0)
-            was = values_of_words(np.where(good, base, zero), self.dtype)
-            moved = values_of_words(np.where(good, target, zero), self.dtype)
-            for values in (was, moved):
-                values[np.abs(values) > GREATEST] = 0.0
-        moved -= was
-        grid = (rows.stop - rows.start, self.columns)
-        return was.reshape(grid), moved.reshape(grid)
-
-
-def signed(digits: Words, form: Format) -> NDArray[np.int64]:
-    """Differences given as balanced digits."""
-    eights = balanced(form)
-    words = (digits ^ eights) - eights
-    found: NDArray[np.int64] = words.view(f"<i{form.width}").astype(np.int64)
-    return found
-
+from dlv.pas.deltas.pair import Pair, Singles
+from dlv.pas.deltas.predictors import EXACT, MAX_EXPONENT, MAX_WIDTH, integer_planes, predictors_of
+from dlv.pas.floats import exponents
 
 Predicted = tuple[list[dict[str, Any]], bytes]
+Made = tuple[dict[str, Any], bytes, tuple[Floats, Floats]]
 
+LEAST_SIDE = 8
+RANK, THOROUGH_RANK = 32, 64
+SPARE = 8  # vectors beyond the rank that is looked for: they make the others exact
+HELD = 1 << 24  # elements up to which the scaled difference is kept between passes
+SKETCH = 1 << 20  # elements above which some rows are looked at first,
+SKETCH_ROWS = 512  # at least so many, and as a rule one in
+SKETCH_SHARE = 8  # so many: a rank that pays stands out of the noise of as many
+HOPEFUL = 2.0  # how much more a rank may turn out to be than at first sight
+ALPHA_BITS = 15
+# A shrink that takes less than this part of the energy away is none, with or without a low rank.
+FAINT = 1e-4
 
+# A closer look, where little more than rounding is left.
 MAX_ELEMENTS = 1 << 22
 MAX_RANK = 24
 REFINEMENTS = 3
-# Last bits that a low rank may be off, for it to be worth a closer look.
-NEAR = 64.0
+NEAR = 64.0  # last bits that a low rank may be off, for it to be worth one
 # Steps of the factors to try, as the error they make in parts of a typical last bit.
 ERRORS = (1.0, 0.5, 0.25, 0.12, 0.06)
 
 
-def weights_of(pair: Pair, rows: NDArray[np.int32], columns: NDArray[np.int32]) -> Floats:
+@dataclass
+class Scaled:
+    """Differences of a pair divided by row and column scales, which are powers of two."""
+
+    pair: Pair
+    rows: NDArray[np.int32]
+    columns: NDArray[np.int32]
+
+    def __post_init__(self) -> None:
+        self._by_row = np.ldexp(np.float32(1), -self.rows)[:, None]
+        self._by_column = np.ldexp(np.float32(1), -self.columns)[None, :]
+        self._held: list[Singles] = []
+        self._held_shares: bytes | None = None
+
+    @classmethod
+    def of(cls, pair: Pair) -> Scaled | None:
+        """By root mean squares of rows, then of columns; None where nothing moved."""
+        rows = np.zeros(pair.rows)
+        for block in pair.blocks():
+            rows[block] = _mean_squares(pair.moved(block)[1], 1)
+        if not (rows > 0).any():
+            return None
+        rows = np.sqrt(np.maximum(rows, rows[rows > 0].min()))
+        row_scales = _powers(rows)
+        columns = np.zeros(pair.columns)
+        for block in pair.blocks():
+            moved = pair.moved(block)[1] * np.ldexp(np.float32(1), -row_scales[block, None])
+            columns += _mean_squares(moved, 0) * ((block.stop - block.start) / pair.rows)
+        columns = np.sqrt(np.maximum(columns, columns[columns > 0].min()))
+        return cls(pair, row_scales, _powers(columns))
+
+    def base_and_moved(self, block: slice) -> tuple[Singles, Singles]:
+        """Both scaled."""
+        base, moved = self.pair.moved(block)
+        scales = self._by_row[block], self._by_column
+        with np.errstate(over="ignore", invalid="ignore"):  # a row that hardly moves
+            return base * scales[0] * scales[1], moved * scales[0] * scales[1]
+
+    def passes(self, alphas: Floats | None) -> Iterator[tuple[slice, Singles]]:
+        """Blocks of the scaled difference, less a share of the base; kept if they are few."""
+        keep = self.pair.rows * self.pair.columns <= HELD
+        shares = None if alphas is None else alphas.tobytes()
+        if shares != self._held_shares:
+            self._held, self._held_shares = [], shares
+        for number, block in enumerate(self.pair.blocks()):
+            if keep and number < len(self._held):
+                yield block, self._held[number]
+                continue
+            grid = self.block(block, alphas)
+            if keep:
+                self._held.append(grid)
+            yield block, grid
+
+    def block(self, block: slice, alphas: Floats | None) -> Singles:
+        base, moved = self.pair.moved(block)
+        if alphas is not None:
+            moved = moved - base * _shares(alphas, block)
+        with np.errstate(over="ignore", under="ignore"):
+            return moved * self._by_row[block] * self._by_column
+
+    def few(self) -> Scaled:
+        """Some of the rows, in runs from all over the matrix, as a pair of their own."""
+        pair = self.pair
+        count = max(SKETCH_ROWS, min(pair.rows // SKETCH_SHARE, pair.columns))
+        run = min(32, count)
+        starts = np.linspace(0, pair.rows - run, count // run).astype(np.int64)
+        chosen = (starts[:, None] + np.arange(run)).ravel()
+        spans = [slice(first * pair.columns, (first + run) * pair.columns) for first in starts]
+        target = np.concatenate([pair.target[span] for span in spans])
+        base = np.concatenate([pair.predicted(span.start, span.stop) for span in spans])
+        some = Pair(target, base, pair.dtype, (len(chosen), pair.columns))
+        return Scaled(some, self.rows[chosen], self.columns)
+
+
+def _mean_squares(values: Singles, axis: int) -> Floats:
+    """The mean square along an axis; no single is so small that its square is lost."""
+    top = float(np.abs(values).max(initial=0.0))
+    if not top:
+        return np.zeros(values.shape[1 - axis])
+    power = int(np.floor(np.log2(top)))
+    part = np.ldexp(values, -power)
+    np.square(part, out=part)
+    means = part.mean(axis, dtype=np.float64 if axis else np.float32).astype(np.float64)
+    squares: Floats = np.ldexp(means, 2 * power)
+    return squares
+
+
+def _powers(scales: Floats) -> NDArray[np.int32]:
+    found = np.rint(np.log2(scales)).astype(np.int32)
+    return np.clip(found, -120, 120)
+
+
+def _shares(alphas: Floats, block: slice) -> Any:
+    return alphas[block, None].astype(np.float32) if len(alphas) > 1 else np.float32(alphas[0])
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """A shrink and what it is made of."""
+
+    predicted: Predicted
+    alphas: Floats  # as they will be read
+
+
+def find_shrinks(scaled: Scaled, *, thorough: bool = False) -> list[Shrunk]:
+    """By one number for the matrix, and by one for each row where that may pay."""
+    found = Alphas.of(scaled, None)
+    shrinks = []
+    if thorough or found.share() > FAINT:
+        shrinks.append(_shrink(found.whole(), by_row=False))
+    # A scale for each row costs two bytes, and as a rule says no more than one for all.
+    if thorough or found.by_row_pays():
+        shrinks.append(_shrink(found.by_row(), by_row=True))
+    return [shrunk for shrunk in shrinks if shrunk is not None]
+
+
+def find_low_rank(
+    scaled: Scaled, shrunk: Shrunk | None, *, thorough: bool = False
+) -> Predicted | None:
+    """A product of low rank that pays, behind a shrink by one number if that is given."""
+    if min(scaled.pair.rows, scaled.pair.columns) < LEAST_SIDE:
+        return None
+    most = THOROUGH_RANK if thorough else RANK
+    try:
+        # With a shrink what is found first only tells how much that is.
+        rounds = 2 if shrunk is None or thorough else 1
+        low = _low_rank(scaled, None if shrunk is None else shrunk.alphas, most, rounds)
+        if shrunk is None or low is None:
+            return None if low is None else ([low[0]], low[1])
+        again = _shrink(Alphas.of(scaled, low[2]).whole(), by_row=False)
+        if again is None:
+            return None
+        start = np.ldexp(low[2][1], -scaled.columns)
+        low = _low_rank(scaled, again.alphas, most, rounds, start)
+    except np.linalg.LinAlgError:  # nothing that a fit can make sense of
+        return None
+    if low is None:
+        return None
+    return [*again.predicted[0], low[0]], again.predicted[1] + low[1]
+
+
+@dataclass
+class Alphas:
+    """Least squares of the scaled difference against the scaled base."""
+
+    over: Floats
+    under: Floats
+    energy: Floats
+    columns: int
+
+    @classmethod
+    def of(cls, scaled: Scaled, factors: tuple[Floats, Floats] | None) -> Alphas:
+        """Of each row; `factors` is a product that is taken off the difference before."""
+        over, under, energy = (np.zeros(scaled.pair.rows) for _ in range(3))
+        right = None if factors is None else factors[1].astype(np.float32)
+        for block in scaled.pair.blocks():
+            base, moved = scaled.base_and_moved(block)
+            if factors is not None and right is not None:
+                product = factors[0][block].astype(np.float32) @ right
+                moved = moved - product * scaled._by_row[block] * scaled._by_column
+            over[block] = np.einsum("ij,ij->i", base, moved)
+            under[block] = np.einsum("ij,ij->i", base, base)
+            energy[block] = np.einsum("ij,ij->i", moved, moved)
+        odd = ~np.isfinite(over + under + energy)
+        over[odd] = under[odd] = energy[odd] = 0.0
+        return cls(over, under, energy, scaled.pair.columns)
+
+    def whole(self) -> Floats:
+        """One for the matrix."""
+        return _fitted(self.over.sum(keepdims=True), self.under.sum(keepdims=True))
+
+    def by_row(self) -> Floats:
+        return _fitted(self.over, self.under)
+
+    def share(self) -> float:
+        """The part of the energy that one for the matrix takes away."""
+        under, energy = self.under.sum(), self.energy.sum()
+        return float(self.over.sum() ** 2 / (under * energy)) if under > 0 < energy else 0.0
+
+    def by_row_pays(self) -> bool:
+        """Whether one for each row takes away more than its bits, beyond what one for all does."""
+        if len(self.over) < 2:
+            return False
+        left = self.energy - self.by_row() * self.over
+        alone = self.energy - self.whole()[0] * (2 * self.over - self.whole()[0] * self.under)
+        good = (left > 0) & (alone > 0)
+        saved = 0.5 * self.columns * np.log2(alone[good] / left[good]).sum()
+        return bool(saved > 16 * len(self.over))
+
+
+def _fitted(over: Floats, under: Floats) -> Floats:
+    alphas: Floats = np.divide(over, under, out=np.zeros_like(over), where=under > 0)
+    return np.clip(alphas, -0.4, 0.4)
+
+
+def _shrink(alphas: Floats, *, by_row: bool) -> Shrunk | None:
+    most = float(np.abs(alphas).max())
+    if most < 2.0**-26:
+        return None
+    shift = min(40, ALPHA_BITS - 1 - int(np.ceil(np.log2(most))))
+    if shift < 0:
+        return None
+    whole = np.clip(np.rint(np.ldexp(alphas, shift)), -(1 << 15), (1 << 15) - 1)
+    side = whole.astype("<i2").tobytes()
+    config = {"id": "shrink", "shift": shift, "rows": by_row, "data": hash_bytes(side)}
+    return Shrunk(([config], side), np.ldexp(whole, -shift))
+
+
+def _low_rank(
+    scaled: Scaled, alphas: Floats | None, most: int, rounds: int, start: Floats | None = None
+) -> Made | None:
+    """Factors of the rank that pays best, in integers; and the same as numbers.
+
+    `start`: rows of a right factor that is nearly right.
+    """
+    pair = scaled.pair
+    rows, columns = pair.rows, pair.columns
+    if start is None and rows > 2 * SKETCH_ROWS and rows * columns > SKETCH:
+        some = scaled.few()
+        _, squares, energies = leading(some, alphas, most, rounds=1)
+        more = rows / some.pair.rows
+        if not _best_rank(squares * more, energies * more, rows, columns):
+            return None
+    left, squares, energies = leading(scaled, alphas, most, rounds, start)
+    rank = _best_rank(squares, energies, rows, columns)
+    if rank == 0:
+        return None
+    count = rows * columns
+    values = np.sqrt(squares[:rank])
+    spare = float(energies[rank]) / count
+    noise = min(0.5, rank * (rows + columns) / count)
+    left = left[:, :rank] * np.sqrt(values)
+    step = np.sqrt(6 * noise * spare * columns / values.sum())
+    product = 2.0 ** np.floor(np.log2(step * np.sqrt(6 * noise * spare * rows / values.sum())))
+    whole = np.rint(left / step)
+    # The other side makes up for what rounding took.
+    gram = whole.T @ whole
+    gram += np.eye(rank) * 1e-12 * np.trace(gram)
+    right = np.rint(np.linalg.solve(gram, _project(scaled, alphas, whole)) / product)
+    powers = scaled.columns + int(np.log2(product))
+    made = pack_factors(whole, right, scaled.rows, powers)
+    if alphas is None and rank <= MAX_RANK and count <= MAX_ELEMENTS:
+        return _refined(scaled, left * np.sqrt(values) ** -1, made)
+    return made
+
+
+def leading(
+    scaled: Scaled, alphas: Floats | None, most: int, rounds: int, start: Floats | None = None
+) -> tuple[Floats, Floats, Floats]:
+    """Leading left singular vectors, squares of their singular values; and the energy that the
+    first none, one, two, ... of these leave.
+
+    By a randomised range finder: some more random vectors than are asked for, sent through the
+    matrix and back `rounds` times.
+    """
+    pair = scaled.pair
+    width = min(most + SPARE, pair.rows, pair.columns)
+    right = np.random.default_rng(1).normal(size=(pair.columns, width)).astype(np.float32)
+    if start is not None:
+        known = min(width, len(start))
+        right[:, :known] = (start / np.linalg.norm(start, axis=1, keepdims=True)).T[:, :known]
+        right[:, :known] *= np.sqrt(pair.columns)
+    left = np.empty((pair.rows, width), np.float32)
+    energy = 0.0
+    sizes = pair.rows, pair.columns
+    for number in range(rounds + 1):
+        for block, grid in scaled.passes(alphas):
+            np.matmul(grid, right, out=left[block])
+            if not number:
+                energy += float(np.vdot(grid, grid))
+        left = _orthonormal(left.astype(np.float64)).astype(np.float32)
+        back = _project(scaled, alphas, left)
+        if number < rounds:
+            seen: Floats = np.linalg.eigvalsh(back @ back.T)[::-1].astype(np.float64)
+            # A rank that pays is seen at once, if not yet to its full extent.
+            hope = HOPEFUL * seen[:most]
+            if not number and not _best_rank(hope, _left(energy, hope), *sizes):
+                break
+            right = _orthonormal(back.T).astype(np.float32)
+    turn, values, _ = np.linalg.svd(back, full_matrices=False)
+    turn, squares = turn[:, :most], values[:most] ** 2
+    vectors = left @ turn
+    # What all of them leave may be far below the rounding of sums: so it is measured, on some rows.
+    few = slice(0, min(pair.rows, max(1, (1 << 16) // pair.columns)))
+    off = scaled.block(few, alphas) - vectors[few] @ (turn.T @ back)
+    rest = float(np.square(off).mean()) * pair.rows * pair.columns
+    return vectors, squares, np.maximum(_left(energy, squares), rest)
+
+
+def _left(energy: float, squares: Floats) -> Floats:
+    """What the first none, one, two, ... of the squares leave of an energy."""
+    left = energy - np.concatenate([[0.0], np.cumsum(squares)])
+    least: Floats = np.maximum(left, energy * 1e-15)
+    return least
+
+
+def _orthonormal(vectors: Floats) -> Floats:
+    """Columns that span the same, by the Cholesky factor of their products, taken twice.
+
+    That is some five times as fast as Householder's way, which serves where it fails.
+    """
+    try:
+        for _ in range(2):
+            factor = np.linalg.cholesky(vectors.T @ vectors)
+            vectors = vectors @ np.linalg.inv(factor).T
+    except np.linalg.LinAlgError:
+        return np.linalg.qr(vectors)[0]
+    return vectors
+
+
+def _project(scaled: Scaled, alphas: Floats | None, left: Any) -> Floats:
+    out = np.zeros((left.shape[1], scaled.pair.columns))
+    narrow = left.astype(np.float32, copy=False)
+    for block, grid in scaled.passes(alphas):
+        out += narrow[block].T @ grid
+    return out
+
+
+def _best_rank(squares: Floats, energies: Floats, rows: int, columns: int) -> int:
+    """The rank at which factors and what they leave take the fewest bits; 0 for none."""
+    count = rows * columns
+    energy, left = float(energies[0]), energies[1:]
+    if not energy > 0 or not len(squares):
+        return 0
+    ranks = np.arange(1, len(squares) + 1)
+    saved = 0.5 * count * np.log2(energy / left)
+    noise = np.minimum(0.5, ranks * (rows + columns) / count)
+    values = np.sqrt(np.maximum(squares, energy * 1e-30))
+    # Bits of a normal variable of this spread, rounded to the steps of `_low_rank`.
+    step = np.sqrt(6 * noise * left / count / np.cumsum(values))
+    one = np.log2(np.sqrt(values / (rows * columns))[None, :] / step[:, None]) + 2.05
+    spent = (rows + columns) * np.tril(np.maximum(one, 0.5)).sum(1) + 0.72 * noise * count
+    best = int(np.argmax(saved - spent))
+    return best + 1 if saved[best] > spent[best] else 0
+
+
+def _refined(scaled: Scaled, left: Floats, factors: Made | None) -> Made | None:
+    """The same, nearer to the last bits, if little more than rounding is left."""
+    pair = scaled.pair
+    few = slice(0, min(pair.rows, max(1, (1 << 16) // pair.columns)))
+    right = _project(scaled, None, left)
+    # Of some rows, as to look at all takes long; and singles are off themselves.
+    if _last_bits(scaled, few, left, right) > NEAR * NEAR:
+        return factors
+    moved = pair.exact(slice(0, pair.rows)) * np.ldexp(1.0, -scaled.rows[:, None])
+    moved *= np.ldexp(1.0, -scaled.columns[None, :])
+    weights = weights_of(scaled, slice(0, pair.rows))
+    right = left.T @ moved
+    left = moved @ np.linalg.pinv(right)
+    if np.sqrt((weights * (moved - left @ right) ** 2).mean()) > NEAR:
+        return factors
+    best = factors
+    least = np.inf if factors is None else entropy_bytes(pair, ([factors[0]], factors[1]))
+    left, right = refined(moved, weights, right)
+    for whole, other, power in in_integers(moved, weights, left, right):
+        again = pack_factors(whole, other, scaled.rows, scaled.columns + power)
+        if again is None:
+            continue
+        size = entropy_bytes(pair, ([again[0]], again[1]))
+        if size < least:
+            best, least = again, size
+    return best
+
+
+def _last_bits(scaled: Scaled, rows: slice, left: Floats, right: Floats) -> float:
+    """How far a product is off in some rows, in last bits of the target."""
+    off = scaled.block(rows, None) - left[rows] @ right
+    return float(np.sqrt((weights_of(scaled, rows) * off**2).mean()))
+
+
+def weights_of(scaled: Scaled, rows: slice) -> Floats:
     """1 / last bit squared of each element, in the units of scaled differences."""
-    powers = exponents(pair.target, pair.form).astype(np.int32).reshape(pair.rows, pair.columns)
+    pair = scaled.pair
+    words = pair.target[rows.start * pair.columns : rows.stop * pair.columns]
+    powers = exponents(words, pair.form).astype(np.int32).reshape(-1, pair.columns)
     powers -= np.int32((1 << (pair.form.exponent - 1)) - 1 + pair.form.mantissa)
-    powers -= rows[:, None] + columns[None, :]
+    powers -= scaled.rows[rows, None] + scaled.columns[None, :]
     return np.ldexp(1.0, -2 * np.clip(powers, -400, 400))
 
 
@@ -210,189 +486,6 @@ def _solved(moved: Floats, weights: Floats, basis: Floats) -> Floats:
     return np.asarray(found, np.float64)
 
 
-LEAST_SIDE = 8
-DENSE = 1 << 22  # elements up to which the whole difference is held as float64
-GRAM = 1024  # the longest side whose Gram matrix is taken
-RANK, SLOW_RANK = 32, 64
-SAMPLE_ROWS = 4096  # of a tall matrix that are looked at first
-ROUNDS = 2
-ALPHA_BITS = 15
-
-Made = tuple[dict[str, Any], bytes, tuple[Floats, Floats]]
-
-
-@dataclass
-class _Scaled:
-    """Differences of a pair divided by row and column scales, which are powers of two."""
-
-    pair: Pair
-    rows: NDArray[np.int32]
-    columns: NDArray[np.int32]
-
-    def grid(self, rows: slice, alphas: Floats | None) -> Floats:
-        base, moved = self.pair.values(rows)
-        if alphas is not None:
-            moved -= base * (alphas[rows, None] if len(alphas) > 1 else alphas[0])
-        moved *= np.ldexp(1.0, -self.rows[rows, None])
-        moved *= np.ldexp(1.0, -self.columns[None, :])
-        return moved
-
-
-def find_affine(pair: Pair, *, slow: bool = False, shrink: bool = True) -> list[Predicted]:
-    """Candidates: shrinking alone by matrix or by row, a low rank alone, and both."""
-    if pair.rows < 2 or pair.columns < 2:
-        return []
-    scaled = _scales(pair)
-    if scaled is None:
-        return []
-    try:
-        return _candidates(scaled, slow, shrink)
-    except np.linalg.LinAlgError:  # nothing that a fit can make sense of
-        return []
-
-
-def _candidates(scaled: _Scaled, slow: bool, shrink: bool) -> list[Predicted]:
-    pair = scaled.pair
-    candidates: list[Predicted] = []
-    alphas: tuple[Floats, ...] = _alphas(scaled, None) if shrink else ()
-    for by_row, fitted in enumerate(alphas):
-        if made := _shrink(fitted, bool(by_row)):
-            candidates.append(made)
-    rank = SLOW_RANK if slow else RANK
-    if min(pair.rows, pair.columns) >= LEAST_SIDE:
-        if low := _low_rank(scaled, None, rank):
-            candidates.append(([low[0]], low[1]))
-        if shrink:
-            found: Floats | None = alphas[0]
-            for _ in range(ROUNDS):
-                low = _low_rank(scaled, found, rank)
-                if low is None:
-                    break
-                found = _alphas(scaled, low[2])[0]
-            if low is not None and found is not None and (made := _shrink(found, by_row=False)):
-                again = _low_rank(scaled, _stored(made), rank)
-                if again is not None:
-                    candidates.append(([*made[0], again[0]], made[1] + again[1]))
-    return candidates
-
-
-def _scales(pair: Pair) -> _Scaled | None:
-    """Root mean squares of rows, then of columns, as powers of two."""
-    rows = np.zeros(pair.rows)
-    for block in pair.blocks():
-        _, moved = pair.values(block)
-        rows[block] = np.sqrt((moved**2).mean(1))
-    if not (rows > 0).any():
-        return None
-    least = rows[rows > 0].min()
-    row_scales = _powers(np.maximum(rows, least))
-    columns = np.zeros(pair.columns)
-    for block in pair.blocks():
-        _, moved = pair.values(block)
-        moved *= np.ldexp(1.0, -row_scales[block, None])
-        columns += (moved**2).sum(0)
-    columns = np.sqrt(columns / pair.rows)
-    least = columns[columns > 0].min()
-    return _Scaled(pair, row_scales, _powers(np.maximum(columns, least)))
-
-
-def _powers(scales: Floats) -> NDArray[np.int32]:
-    found = np.rint(np.log2(scales)).astype(np.int32)
-    return np.clip(found, -120, 120)
-
-
-def _alphas(scaled: _Scaled, factors: tuple[Floats, Floats] | None) -> tuple[Floats, Floats]:
-    """Least squares of the scaled difference against the scaled base: in all, and by row."""
-    over, under = np.zeros(scaled.pair.rows), np.zeros(scaled.pair.rows)
-    for block in scaled.pair.blocks():
-        base, moved = scaled.pair.values(block)
-        if factors is not None:
-            moved -= factors[0][block] @ factors[1]
-        weights = np.ldexp(1.0, -2 * scaled.rows[block, None]) * np.ldexp(
-            1.0, -2 * scaled.columns[None, :]
-        )
-        weights *= base
-        moved *= weights
-        over[block] = moved.sum(1)
-        weights *= base
-        under[block] = weights.sum(1)
-
-    def fitted(over: Floats, under: Floats) -> Floats:
-        alphas: Floats = np.divide(over, under, out=np.zeros_like(over), where=under > 0)
-        return np.clip(alphas, -0.4, 0.4)
-
-    return fitted(over.sum(keepdims=True), under.sum(keepdims=True)), fitted(over, under)
-
-
-def _shrink(alphas: Floats, by_row: bool) -> Predicted | None:
-    most = float(np.abs(alphas).max())
-    if most < 2.0**-26:
-        return None
-    shift = min(40, ALPHA_BITS - 1 - int(np.ceil(np.log2(most))))
-    whole = np.rint(np.ldexp(alphas, shift))
-    side = np.clip(whole, -(1 << 15), (1 << 15) - 1).astype("<i2").tobytes()
-    if shift < 0:
-        return None
-    return [{"id": "shrink", "shift": shift, "rows": by_row, "data": hash_bytes(side)}], side
-
-
-def _stored(shrunk: Predicted) -> Floats:
-    """The alphas as they will be read."""
-    alphas: Floats = np.ldexp(
-        np.frombuffer(shrunk[1], "<i2").astype(np.float64), -shrunk[0][0]["shift"]
-    )
-    return alphas
-
-
-def _low_rank(scaled: _Scaled, alphas: Floats | None, most: int) -> Made | None:
-    """Factors of the rank that pays best, in integers; and the same as numbers."""
-    pair = scaled.pair
-    count = pair.rows * pair.columns
-    if pair.rows > 2 * SAMPLE_ROWS and pair.columns <= GRAM and not _promising(scaled, alphas):
-        return None
-    left, squares, energy = _leading(scaled, alphas, most)
-    rank = _best_rank(squares, energy, pair.rows, pair.columns)
-    if rank == 0:
-        return None
-    values = np.sqrt(squares[:rank])
-    spare = max(energy - float(squares[:rank].sum()), energy * 1e-15) / count
-    noise = min(0.5, rank * (pair.rows + pair.columns) / count)
-    left = left[:, :rank] * np.sqrt(values)
-    step = np.sqrt(6 * noise * spare * pair.columns / values.sum())
-    product = 2.0 ** np.floor(np.log2(step * np.sqrt(6 * noise * spare * pair.rows / values.sum())))
-    whole = np.rint(left / step)
-    # The other side makes up for what rounding took.
-    gram = whole.T @ whole
-    gram += np.eye(rank) * 1e-12 * np.trace(gram)
-    right = np.rint(np.linalg.solve(gram, _project(scaled, alphas, whole)) / product)
-    columns = scaled.columns + int(np.log2(product))
-    made = pack_factors(whole, right, scaled.rows, columns)
-    if alphas is None and rank <= MAX_RANK and count <= MAX_ELEMENTS:
-        return _refined(scaled, left * np.sqrt(values) ** -1, made)
-    return made
-
-
-def _refined(scaled: _Scaled, left: Floats, factors: Made | None) -> Made | None:
-    """The same, nearer to the last bits, if little more than rounding is left."""
-    pair = scaled.pair
-    moved = scaled.grid(slice(0, pair.rows), None)
-    weights = weights_of(pair, scaled.rows, scaled.columns)
-    right = left.T @ moved
-    if np.sqrt((weights * (moved - left @ right) ** 2).mean()) > NEAR:
-        return factors
-    best = factors
-    least = np.inf if factors is None else entropy_bytes(pair, ([factors[0]], factors[1]))
-    left, right = refined(moved, weights, right)
-    for whole, other, power in in_integers(moved, weights, left, right):
-        again = pack_factors(whole, other, scaled.rows, scaled.columns + power)
-        if again is None:
-            continue
-        size = entropy_bytes(pair, ([again[0]], again[1]))
-        if size < least:
-            best, least = again, size
-    return best
-
-
 def pack_factors(
     left: Floats, right: Floats, rows: NDArray[np.int32], columns: NDArray[np.int32]
 ) -> Made | None:
@@ -410,95 +503,3 @@ def pack_factors(
     )
     config = {"id": "lowrank", "rank": rank, "width": width, "data": hash_bytes(side)}
     return config, side, (np.ldexp(left, rows[:, None]), np.ldexp(right, columns[None, :]))
-
-
-def _best_rank(squares: Floats, energy: float, rows: int, columns: int) -> int:
-    """The rank at which factors and what they leave take the fewest bits; 0 for none."""
-    count = rows * columns
-    best, best_bits = 0, 0.0
-    if not energy > 0:
-        return 0
-    for rank in range(1, len(squares) + 1):
-        left = max(energy - float(squares[:rank].sum()), energy * 1e-14)
-        saved = 0.5 * count * np.log2(energy / left)
-        noise = min(0.5, rank * (rows + columns) / count)
-        values = np.sqrt(np.maximum(squares[:rank], energy * 1e-30))
-        # Bits of a normal variable of this spread, rounded to the steps of `_low_rank`.
-        step = np.sqrt(6 * noise * left / count / values.sum())
-        one = np.log2(np.sqrt(values / (rows * columns)) / step) + 2.05
-        spent = (rows + columns) * np.maximum(one, 0.5).sum() + 0.72 * noise * count
-        if saved - spent > best_bits:
-            best, best_bits = rank, float(saved - spent)
-    return best
-
-
-def _promising(scaled: _Scaled, alphas: Floats | None) -> bool:
-    """Whether the blocks of a few rows show a low rank: fewer rows rather show too much."""
-    pair = scaled.pair
-    gram = np.zeros((pair.columns, pair.columns))
-    run = 64
-    step = pair.rows * run // SAMPLE_ROWS
-    rows = 0
-    for first in range(0, pair.rows - run, step):
-        grid = scaled.grid(slice(first, first + run), alphas)
-        gram += grid.T @ grid
-        rows += run
-    squares = np.linalg.eigvalsh(gram)[::-1] * (pair.rows / rows)
-    energy = float(squares.sum())
-    return _best_rank(np.maximum(squares[:RANK], 0), energy, pair.rows, pair.columns) > 0
-
-
-def _leading(scaled: _Scaled, alphas: Floats | None, most: int) -> tuple[Floats, Floats, float]:
-    """Leading left singular vectors, squares of their singular values, and the whole energy."""
-    pair = scaled.pair
-    if pair.rows <= GRAM and pair.rows * pair.columns <= DENSE:
-        whole = scaled.grid(slice(0, pair.rows), alphas)
-        squares, vectors = np.linalg.eigh(whole @ whole.T)
-        energy = float(squares.sum())
-        return vectors[:, ::-1][:, :most], np.maximum(squares[::-1][:most], 0), energy
-    if pair.columns <= GRAM:
-        gram = np.zeros((pair.columns, pair.columns))
-        for block in pair.blocks():
-            grid = scaled.grid(block, alphas)
-            gram += grid.T @ grid
-        squares, vectors = np.linalg.eigh(gram)
-        energy = float(squares.sum())
-        squares = np.maximum(squares[::-1][:most], energy * 1e-14)
-        right = vectors[:, ::-1][:, :most] / np.sqrt(squares)
-        left = np.empty((pair.rows, right.shape[1]))
-        for block in pair.blocks():
-            left[block] = scaled.grid(block, alphas) @ right
-        return left, squares, energy
-    return _iterated(scaled, alphas, most)
-
-
-def _iterated(scaled: _Scaled, alphas: Floats | None, most: int) -> tuple[Floats, Floats, float]:
-    """The same by subspace iteration, for matrices long on both sides."""
-    pair = scaled.pair
-    width = min(most + 8, pair.rows, pair.columns)
-    right = np.random.default_rng(1).normal(size=(pair.columns, width)).astype(np.float32)
-    left = np.empty((pair.rows, width))
-    energy = 0.0
-    squares = np.zeros(width)
-    for _ in range(3):
-        energy = 0.0
-        for block in pair.blocks():
-            grid = scaled.grid(block, alphas).astype(np.float32)
-            left[block] = grid @ right
-            energy += float((grid**2).sum(dtype=np.float64))
-        left = np.linalg.qr(left)[0]
-        back = np.zeros((pair.columns, width))
-        for block in pair.blocks():
-            back += scaled.grid(block, alphas).astype(np.float32).T @ left[block].astype(np.float32)
-        right_vectors, values, turn = np.linalg.svd(back, full_matrices=False)
-        left = left @ turn.T
-        squares = values**2
-        right = right_vectors.astype(np.float32)
-    return left[:, :most], squares[:most], energy
-
-
-def _project(scaled: _Scaled, alphas: Floats | None, left: Floats) -> Floats:
-    out = np.zeros((left.shape[1], scaled.pair.columns))
-    for block in scaled.pair.blocks():
-        out += left[block].T @ scaled.grid(block, alphas)
-    return out

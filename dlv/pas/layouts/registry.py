@@ -10,6 +10,7 @@ from dlv.pas.layouts.fixed import Fixed, Halved
 from dlv.pas.layouts.segments import Ieee, Layout
 from dlv.pas.layouts.segments import default_layout as default_layout
 from dlv.pas.layouts.table import Table
+from dlv.pas.layouts.units import Units
 
 Config = Mapping[str, Any]
 
@@ -19,6 +20,7 @@ LAYOUTS: dict[str, tuple[Callable[[Config], Layout], frozenset[str]]] = {
     "ieee": (lambda _: Ieee(), frozenset({"id"})),
     "fixed": (Fixed.of_config, frozenset({"id", "rows", "zero_centre", "exponents"})),
     "halved": (Halved.of_config, frozenset({"id", "rows", "zero_centre"})),
+    "units": (Units.of_config, frozenset({"id", "bytes"})),
     "table": (Table.of_config, frozenset({"id", "words", "data"})),
 }
 
@@ -38,4 +40,6 @@ def bits_after(config: Config, planes: int) -> int:
     layout = layout_of(config)
     if isinstance(layout, Fixed) and 0 < planes <= len(layout.depths):
         return layout.depths[planes - 1]
+    if isinstance(layout, Units):
+        return 8 * layout.unit * planes
     return 8 * planes

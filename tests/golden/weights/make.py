@@ -25,9 +25,11 @@ from dlv.pas.coders.context import (
     ContextPacked,
     ContextRans,
     ContextZstd,
+    Order,
     Table,
 )
 from dlv.pas.coders.contexts import Measure, Scales, default_lo, numbers
+from dlv.pas.coders.numbers import ContextNumbers, NumbersCodec, runs_of
 from dlv.pas.coders.zstd import ZstdCodec
 from dlv.pas.deltas.difference import Delta, delta_cutter, overlap_of, stretched
 from dlv.pas.deltas.lowrank import pack_factors
@@ -38,6 +40,7 @@ from dlv.pas.footer import Encoding
 from dlv.pas.layouts.fixed import Fixed
 from dlv.pas.layouts.segments import SEGMENT, UNSIGNED, WORDS, Ieee, Layout, word_shape, words_of
 from dlv.pas.layouts.table import Table as TableLayout
+from dlv.pas.layouts.units import Units
 from dlv.pas.packs import PackWriter
 
 VERSION = "1"  # of the format
@@ -201,7 +204,21 @@ class Maker:
                     if not any(len(bytes(one[plane])) for one in cut):
                         continue
                     codec = "" if data else "zstd"
-                if codec.startswith("context-") and codec != "context-above":
+                if codec == "context-pco":
+                    assert scales is not None
+                    assert scale is not None
+                    assert isinstance(layout, Units)
+                    q = scales.q(scale[1][start : start + SEGMENT].astype(np.uint16), start)
+                    sized = ContextNumbers(layout.unit_of(dtype), scale[0])
+                    order = Order(q)
+                    ends_of = runs_of(order.counts)
+                    gathered = order.gather(data, sized.unit)
+                    stored = sized.get_config(), sized.encode_sorted(gathered, ends_of)
+                elif codec == "pco":
+                    assert isinstance(layout, Units)
+                    plain = NumbersCodec(layout.unit_of(dtype))
+                    stored = plain.get_config(), plain.encode(data)
+                elif codec.startswith("context-") and codec != "context-above":
                     assert scales is not None
                     assert scale is not None
                     first = max(0, default_lo(plane, format_of(dtype))) if lo is None else lo
@@ -406,6 +423,37 @@ def deltas(folder: Path) -> tuple[str, dict[str, Any]]:
     for seed, kind in enumerate(("sub", "xor", "sub", "xor", "sub"), 501):
         chain.append(near(chain[-1], seed, 6))
         maker.add(chain[-1], kind=kind, base=chain[-2])
+    return maker.finish()
+
+
+def differences_in_units(folder: Path) -> tuple[str, dict[str, Any]]:
+    """The layout `units`, numbers of every size, as they stand and in the order of contexts."""
+    maker = Maker(folder, "numbers.pack")
+    for seed, dtype in enumerate([*WORDS, "raw:q4"], 700):
+        base = any_words(dtype, (6, 11), seed)
+        maker.add(base)
+        for bits, unit in enumerate((1, 2, 4, 8), 1):
+            codecs = ["pco"] if bits % 2 else ["pco", "raw"]
+            moved = near(base, seed + 100 * unit, bits)
+            maker.add(moved, layout=Units(unit), kind="sub", base=base, codecs=codecs)
+    for seed, dtype in enumerate(("float32", "bfloat16", "float64", "float16", "int32"), 800):
+        shape = (120, 3, 50) if seed < 802 else (30, 40)  # of several runs, and of one
+        base = any_words(dtype, shape, seed) if dtype == "int32" else weights(dtype, shape, seed)
+        maker.add(base)
+        moved = near(base, seed + 10, 9)
+        maker.add(moved, layout=Units(2), kind="sub", base=base, codecs=["context-pco"])
+        last = near(moved, seed + 20, 4)
+        maker.add(last, layout=Units(1), kind="sub", base=moved, codecs=["pco", "context-pco"])
+    random = np.random.default_rng(900)  # two segments, nearly all alike
+    words = np.full(1030 * 1024, 0x3DCC0000, "<u4")
+    places = random.choice(len(words), 300, replace=False)
+    words[places[:150]] = 0x3C000001
+    base = Matrix("float32", (1030, 1024), words)
+    maker.add(base, codecs=["zstd"])
+    for seed, codec in enumerate(("context-pco", "pco"), 1):
+        moved = Matrix(base.dtype, base.shape, words.copy())
+        moved.words[places] += random.integers(1, 1 << (8 * seed), 300).astype("<u4")
+        maker.add(moved, layout=Units(2 * seed), kind="sub", base=base, codecs=[codec])
     return maker.finish()
 
 
@@ -646,6 +694,9 @@ def segments(folder: Path) -> tuple[str, dict[str, Any]]:
     return maker.finish()
 
 
+MAKERS = (layouts, deltas, predictors, contexts, segments, differences_in_units)
+
+
 def make(folder: Path) -> None:
-    found = dict(made(folder) for made in (layouts, deltas, predictors, contexts, segments))
+    found = dict(made(folder) for made in MAKERS)
     (folder / "contents.json").write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")

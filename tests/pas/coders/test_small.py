@@ -17,8 +17,9 @@ from dlv.kinds import Piece
 from dlv.pas.coders import compiled as kernels
 from dlv.pas.coders import small
 from dlv.pas.coders.codecs import codec_of
-from dlv.pas.coders.context import ContextPacked, ContextZstd
-from dlv.pas.coders.small import encode_small
+from dlv.pas.coders.numbers import ContextNumbers, NumbersCodec
+from dlv.pas.coders.small import encode_plain, encode_small
+from dlv.pas.deltas import lowrank
 from dlv.pas.encode import Part, encode_delta, encode_materialised
 from dlv.pas.floats import format_of, words_in
 from dlv.pas.footer import Encoding
@@ -139,7 +140,9 @@ def test_any_bits_come_back_and_never_larger(
             moved[random.random(len(words)) < 0.95] = 0
         target = (words if other == "equal" else words + moved).astype(form.words).tobytes()
     _, encoding, _, size = stored(target, base, dtype, shape)
-    assert size <= fast(target, base, dtype, shape) + 16
+    least = min(fast(target, base, dtype, shape), len(base))
+    # Headers of runs; and a few parts in a hundred where zstd sees what bins do not.
+    assert size <= 1.05 * least + 64
     assert encoding.delta is not None
     assert encoding.delta["id"] == "sub"
 
@@ -222,7 +225,7 @@ def test_segments_of_a_chain() -> None:
         parts = []
         given_ = raw[index], raw[index - 1], "float32", shape, names[index], names[index - 1]
         shelf.add(encode_small(*given_, parts.append), parts)
-        assert {part.start for part in parts if part.kind == "plane"} == {0, 1 << 20}
+        assert {part.start for part in parts if part.kind == "plane"} == {0, 2 << 20}
         assert any(part.encoded.codec.get("scale") == names[index - 1] for part in parts)
         assert bytes(shelf.matrix(names[index])) == raw[index]
 
@@ -256,45 +259,36 @@ def test_a_matrix_that_is_not_held_is_the_same(monkeypatch: pytest.MonkeyPatch) 
     base, target = pair(200, 300)
     given_ = (target.tobytes(), base.tobytes(), "float32", base.shape)
     *_, parts, _ = stored(*given_)
-    monkeypatch.setattr(small, "HOLD", 0)
+    monkeypatch.setattr(small, "HELD", 0)
+    monkeypatch.setattr(lowrank, "HELD", 0)
     *_, again, _ = stored(*given_)
     assert parts == again
 
 
-def test_parts_that_did_not_pay_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_read_back_by_others_need_not_be_decoded_here() -> None:
     base, target = pair(200, 300)
     given_ = (target.tobytes(), base.tobytes(), "float32", base.shape)
     *_, parts, _ = stored(*given_)
-    monkeypatch.setattr(small, "SLACK", -(1 << 30))  # nothing but the fast tier pays
-    *_, plain, _ = stored(*given_)
-    assert plain != parts
-    for slack, expected in [(16, parts), (-(1 << 30), plain)]:
-        monkeypatch.setattr(small, "SLACK", slack)
-        put: list[Part] = []
-        begun: list[int] = []
-
-        def restart(put: list[Part] = put, begun: list[int] = begun) -> None:
-            begun.append(len(put))
-            put.clear()
-
-        names = [matrix_hash("float32", base.shape, one) for one in given_[:2]]
-        encode_small(*given_, names[0], names[1], put.append, restart=restart)
-        assert put == expected
-        assert bool(begun) == (slack < 0)
+    *_, unchecked, _ = stored(*given_, check=False)
+    assert parts == unchecked
 
 
-@pytest.mark.parametrize("codec", [ContextZstd, ContextPacked])
+@pytest.mark.parametrize("codec", [ContextNumbers, NumbersCodec])
 def test_a_codec_that_loses_a_bit_is_caught(
-    codec: type[ContextZstd], monkeypatch: pytest.MonkeyPatch
+    codec: type[ContextNumbers], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = codec.decode
 
-    def wrong(self: ContextZstd, data: bytes, contexts: Any) -> bytes:
+    def wrong(self: ContextNumbers, data: bytes, contexts: Any) -> bytes:
         result = bytearray(honest(self, data, contexts))
         result[-1] ^= 1
         return bytes(result)
 
     monkeypatch.setattr(codec, "decode", wrong)
     base, target = pair(200, 300)
+    encode = encode_small if codec is ContextNumbers else encode_plain
     with pytest.raises(Damaged, match="same bits"):
-        stored(target.tobytes(), base.tobytes(), "float32", base.shape)
+        encode(
+            *(target.tobytes(), base.tobytes(), "float32", base.shape),
+            *("a" * 64, "b" * 64, lambda _: None),
+        )

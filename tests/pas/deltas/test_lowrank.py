@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 import dlv.pas.deltas.predictors as predictors
 from dlv.pas.deltas import lowrank
-from dlv.pas.deltas.lowrank import Pair, find_affine
+from dlv.pas.deltas.lowrank import Predicted, Scaled, find_low_rank, find_shrinks
+from dlv.pas.deltas.pair import Pair
 from dlv.pas.deltas.predictors import predictors_of
 
 
@@ -69,9 +70,18 @@ def adapted(noise: float, shrunk: float = 0.0) -> tuple[Pair, Pair]:
     return pair(base, target), pair(base, base + rest)
 
 
+def affine(found: Pair) -> list[Predicted]:
+    """A low rank alone, and beside a shrink by one number."""
+    scaled = Scaled.of(found)
+    assert scaled is not None
+    shrinks = [None, *(one for one in find_shrinks(scaled) if len(one.alphas) == 1)]
+    low = [find_low_rank(scaled, shrunk) for shrunk in shrinks]
+    return [one for one in low if one is not None]
+
+
 def best(found: Pair) -> tuple[list[str], float]:
     costs = []
-    for configs, side in find_affine(found):
+    for configs, side in affine(found):
         made = predictors_of(configs, side, found.dtype, found.shape)
         costs.append((found.with_predictors(made).cost(), [one["id"] for one in configs]))
     cost, kinds = min(costs)
@@ -93,10 +103,70 @@ def test_the_last_bits_are_worth_a_closer_look(monkeypatch: pytest.MonkeyPatch) 
     sizes = []
     for rank in (lowrank.MAX_RANK, 0):
         monkeypatch.setattr(lowrank, "MAX_RANK", rank)
-        sizes.append(min(lowrank.entropy_bytes(found, one) for one in find_affine(found)))
+        sizes.append(min(lowrank.entropy_bytes(found, one) for one in affine(found)))
     assert sizes[0] < 0.97 * sizes[1]
 
 
 def test_nothing_is_found_in_noise() -> None:
     _, alone = adapted(1e-4)
-    assert all(one[0]["id"] != "lowrank" for one, _ in find_affine(alone))
+    assert affine(alone) == []
+
+
+@pytest.mark.parametrize("shape", [(40, 60), (900, 700), (3000, 500), (500, 3000)])
+@pytest.mark.parametrize("rank", [1, 6, 30])
+def test_the_range_finder_finds_what_a_decomposition_does(
+    shape: tuple[int, int], rank: int
+) -> None:
+    """Within a hundredth of the energy that the best product of as many components takes off."""
+    random = np.random.default_rng(rank)
+    base = random.normal(0, 0.05, shape).astype("<f4")
+    paces = np.exp(random.normal(0, 1, rank))
+    moved = (random.normal(0, 1e-4, (shape[0], rank)) * paces) @ random.normal(
+        0, 1, (rank, shape[1])
+    )
+    target = (base + moved + random.normal(0, 1e-4, shape)).astype("<f4")
+    words = [one.view("<u4").ravel() for one in (target, base)]
+    scaled = Scaled.of(Pair(words[0], words[1], "float32", shape))
+    assert scaled is not None
+    whole = np.concatenate([grid for _, grid in scaled.passes(None)]).astype(np.float64)
+    exact = np.linalg.svd(whole, compute_uv=False) ** 2
+    left, squares, energies = lowrank.leading(scaled, None, 32, rounds=2)
+    some = min(rank, len(squares))
+    assert energies[0] == pytest.approx(float(exact.sum()), rel=1e-4)
+    assert squares[:some].sum() > 0.99 * exact[:some].sum()
+    taken = ((left[:, :some].T @ whole) ** 2).sum()
+    assert taken > 0.99 * exact[:some].sum()
+
+
+def test_all_passes_are_products_with_few_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is decomposed whose sides both grow with the matrix, and passes are few."""
+    sides, passes = [], []
+
+    def watched(name: str) -> Any:
+        honest = getattr(np.linalg, name)
+
+        def watch(matrix: NDArray[Any], *rest: Any, **options: Any) -> Any:
+            sides.append(min(matrix.shape[-2:]))
+            return honest(matrix, *rest, **options)
+
+        return watch
+
+    for name in ("svd", "qr", "eigh", "eigvalsh", "cholesky", "inv", "solve"):
+        monkeypatch.setattr(np.linalg, name, watched(name))
+    honest = Scaled.passes
+
+    def counted(*given: Any) -> Any:
+        passes.append(1)
+        return honest(*given)
+
+    monkeypatch.setattr(Scaled, "passes", counted)
+    random = np.random.default_rng(0)
+    base = random.normal(0, 0.05, (1500, 1400)).astype("<f4")
+    moved = random.normal(0, 1e-3, (1500, 4)) @ random.normal(0, 1, (4, 1400))
+    target = (base + moved + random.normal(0, 1e-4, base.shape)).astype("<f4")
+    words = [one.view("<u4").ravel() for one in (target, base)]
+    scaled = Scaled.of(Pair(words[0], words[1], "float32", base.shape))
+    assert scaled is not None
+    assert find_low_rank(scaled, None) is not None
+    assert max(sides) <= lowrank.RANK + lowrank.SPARE
+    assert len(passes) <= 16

@@ -1,0 +1,65 @@
+"""Which predictors pay between a matrix and its base; judged by a sample of the elements."""
+
+from __future__ import annotations
+
+from dlv.pas.coders.codecs import choose
+from dlv.pas.deltas.drift import find_drift
+from dlv.pas.deltas.lowrank import Predicted, Scaled, Shrunk, find_low_rank, find_shrinks
+from dlv.pas.deltas.pair import Pair
+from dlv.pas.deltas.predictors import REAL, predictors_of
+
+# A predictor costs rows in footers, and time whenever the matrix is read.
+WORTH_BYTES = 256
+WORTH_SHARE = 0.001
+# Below this many bits per element there is nothing left to predict.
+NOTHING = 0.02
+
+NONE: Predicted = ([], b"")
+
+
+def find_predictors(pair: Pair, *, thorough: bool = False) -> Predicted:
+    """Configs and side data of the predictors that pay; both empty if none do.
+
+    First what moves all elements by a rule: drift or a shrink. Then a low rank beside the better
+    of these; `thorough`: beside each of them, and of more ranks.
+    """
+    if pair.dtype not in REAL:
+        return NONE
+    before = pair.cost()
+    if before < NOTHING:
+        return NONE
+    count = len(pair.target)
+    worth = WORTH_BYTES + WORTH_SHARE * before * count / 8
+
+    def size(predicted: Predicted) -> float:
+        cost = with_predicted(pair, predicted).cost()
+        return cost * count / 8 + len(choose(predicted[1])[1]) + worth
+
+    found: list[tuple[float, Predicted]] = [(before * count / 8, NONE)]
+    firsts: list[tuple[float, Predicted, Shrunk | None]] = [(*found[0], None)]
+    drift = find_drift(pair)
+    if drift is not None:
+        firsts.append((size(([drift[0]], drift[1])), ([drift[0]], drift[1]), None))
+    scaled = Scaled.of(pair) if pair.rows > 1 < pair.columns else None
+    if scaled is not None:
+        for one in find_shrinks(scaled, thorough=thorough):
+            firsts.append((size(one.predicted), one.predicted, one))
+    found += [first[:2] for first in firsts[1:]]
+    # A shrink shows only when the low rank is off, and costs next to nothing.
+    shrinks = [row for row in firsts if row[2] is not None and len(row[2].alphas) == 1]
+    likely = firsts[:1] + shrinks if thorough else shrinks[:1] or firsts[:1]
+    if drift is not None and (thorough or firsts[1][0] < firsts[0][0]):
+        likely.append(firsts[1])
+    for _, first, shrunk in likely:
+        beside, before_it = scaled, NONE
+        if first[0] and shrunk is None:
+            beside, before_it = Scaled.of(with_predicted(pair, first)), first
+        low = None if beside is None else find_low_rank(beside, shrunk, thorough=thorough)
+        if low is not None:
+            both: Predicted = ([*before_it[0], *low[0]], before_it[1] + low[1])
+            found.append((size(both), both))
+    return min(found, key=lambda row: row[0])[1]
+
+
+def with_predicted(pair: Pair, predicted: Predicted) -> Pair:
+    return pair.with_predictors(predictors_of(*predicted, pair.dtype, pair.shape))
