@@ -21,7 +21,7 @@ from dlv.errors import Damaged, StorageError
 from dlv.kinds import Piece, Raw
 from dlv.pas.chunks import ChunkSource
 from dlv.pas.coders.codecs import context_codec_of
-from dlv.pas.coders.context import AboveCodec, ContextCodec, ContextRans
+from dlv.pas.coders.context import AboveCodec, ContextCodec, ContextRans, Places, places_of
 from dlv.pas.coders.contexts import Scales, numbers
 from dlv.pas.coders.numbers import ContextNumbers
 from dlv.pas.deltas.difference import delta_cutter, stretched
@@ -77,6 +77,7 @@ class PlaneDecoder:
         """All planes of the words from `start`, which begin a segment."""
         found: list[Raw] = []
         q: NDArray[np.uint8] | None = None
+        places: Places | None = None
         for plane, reader in enumerate(self._readers):
             if self._link.uneven(plane):
                 found.append(reader.segment(start // SEGMENT))
@@ -87,7 +88,14 @@ class PlaneDecoder:
             if is_context(piece):
                 if q is None:
                     q = self._q(exponents, start)
-                found.append(self._in_context(reader, start, q, above))
+                codec = self._codec(piece)
+                stored = reader.stored(start * unit)[1]
+                if isinstance(codec, ContextNumbers):
+                    places = places or places_of(q)
+                    found.append(codec.decode_sorted(stored, places))
+                    continue
+                upper = None if above is None else np.frombuffer(above, np.uint8)
+                found.append(codec.decode(stored, numbers(q, upper, codec.lo)))
             elif is_above(piece):
                 assert above is not None
                 found.append(AboveCodec().decode(reader.stored(start)[1], above))
@@ -110,16 +118,6 @@ class PlaneDecoder:
                 codec = codec.with_table(self._source.object("table", codec.table))
             self._codecs[key] = codec
         return self._codecs[key]
-
-    def _in_context(
-        self, reader: PlaneReader, start: int, q: NDArray[np.uint8], above: Raw | None
-    ) -> Raw:
-        piece, stored = reader.stored(start * self._link.unit)
-        codec = self._codec(piece)
-        if isinstance(codec, ContextNumbers):
-            return codec.decode(stored, q)
-        upper = None if above is None else np.frombuffer(above, np.uint8)
-        return codec.decode(stored, numbers(q, upper, codec.lo))
 
 
 Exponents = NDArray[Any]  # uint8 where that holds them, or else uint16

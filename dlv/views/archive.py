@@ -38,8 +38,8 @@ def archived(outcome: Archived) -> tuple[dict[str, Any], list[Block]]:
     }
     if outcome.left:
         fields["time is over"] = f"{outcome.left} tensors are left: dlv archive"
-    if outcome.left_seconds is not None and outcome.changed:
-        fields["time"] = f"about {seconds(round(1e6 * outcome.left_seconds))}"
+    if outcome.left_seconds is not None and outcome.left_seconds >= 1:
+        fields["time"] = f"about {_duration(outcome.left_seconds)}"
     if slowest is not None:
         fields["slowest"] = f"{slowest.label}: {seconds(slowest.microseconds)}"
     document = {
@@ -61,6 +61,14 @@ def archived(outcome: Archived) -> tuple[dict[str, Any], list[Block]]:
     }
     blocks: list[Block] = [table, ""] if outcome.rows else []
     return document, [*blocks, Fields(fields)]
+
+
+def _duration(length: float) -> str:
+    """A time as people say it, without fractions."""
+    if length < 90:
+        return f"{length:.0f} s"
+    minutes = round(length / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _timing(timing: Timing) -> dict[str, Any]:

@@ -161,12 +161,12 @@ class WeightWriter(PackFiles):
         if len(raw) <= SMALL and not isinstance(raw, bytes):
             raw = bytes(raw)
         name = matrix_hash(dtype, dims, raw)
+        if self._known(name):
+            return name
         finder = Finder(dtype)
         finder.add(raw)
         coding = finder.coding()
-        encoding = self._begin(name, dtype, dims, coding)
-        if encoding is None:
-            return name
+        encoding = self._encoding(name, dtype, dims, coding)
         if not len(raw):
             self._empty.append(encoding)
         elif coding is not None:
@@ -197,9 +197,9 @@ class WeightWriter(PackFiles):
             named.update(raw)
             finder.add(raw)
         name, coding = named.hexdigest(), finder.coding()
-        encoding = self._begin(name, dtype, dims, coding)
-        if encoding is None:
+        if self._known(name):
             return name
+        encoding = self._encoding(name, dtype, dims, coding)
         again = matrix_hasher(dtype, dims)
         step = _step(dtype)
         for start in range(0, nbytes, step):
@@ -219,16 +219,20 @@ class WeightWriter(PackFiles):
             )
         return name
 
-    def _begin(
-        self, name: str, dtype: str, dims: tuple[int, ...], coding: Coding | None
-    ) -> Encoding | None:
-        """How a matrix will be stored; None if it is there already."""
+    def _known(self, name: str) -> bool:
+        """Whether a matrix is stored already, or on its way."""
         if name in self._seen:
-            return None
+            return True
         self._seen.add(name)
-        if self._store.index.encoding(name) is not None:
-            self._reused.append(lambda: self._store.pieces_behind(name))
-            return None
+        if self._store.index.encoding(name) is None:
+            return False
+        self._reused.append(lambda: self._store.pieces_behind(name))
+        return True
+
+    def _encoding(
+        self, name: str, dtype: str, dims: tuple[int, ...], coding: Coding | None
+    ) -> Encoding:
+        """How a new matrix will be stored."""
         layout = self._layout if coding is None else coding.layout
         return Encoding(name, dtype, dims, layout.get_config(), None, layout.planes(dtype))
 

@@ -146,58 +146,18 @@ class ContextCodec(Protocol):
         ...
 
 
-@cache
-def _indices() -> NDArray[np.uint32]:
-    """Of all the digits that a chunk may have: making them takes as long as using them."""
-    return np.arange(MAX_DIGITS, dtype=np.uint32)
-
-
-def _common(contexts: Bytes, limit: int) -> int | None:
-    """A context of most digits, as a sample tells: it is sooner found by itself than sorted."""
-    if len(contexts) < _SAMPLED:
-        return None
-    counts = np.bincount(contexts[:: len(contexts) // _SAMPLED])
-    most = int(counts.argmax())
-    return most if counts[most] >= _OFTEN * counts.sum() and most < limit else None
-
-
-def _sorted(
-    contexts: Bytes, places: NDArray[np.uint32], limit: int
-) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-    """How many there are of each context, and contexts with places in their order."""
-    keys = contexts.astype(np.uint32)
-    np.left_shift(keys, np.uint32(20), out=keys)
-    keys |= places
-    # One sort of both together is twice as fast as a stable argsort.
-    keys.sort()
-    bounds = np.searchsorted(keys, np.arange(1, limit, dtype=np.uint32) << np.uint32(20))
-    if len(keys) and int(keys[-1]) >> 20 >= limit:
-        raise Damaged(f"a context is not below {limit}")
-    return np.diff(bounds, prepend=0, append=len(keys)), keys
-
-
 class Order:
     """Digits stably sorted by context; worked out once for both codecs."""
 
     def __init__(self, contexts: Bytes, limit: int = CONTEXTS) -> None:
         if len(contexts) > MAX_DIGITS:
             raise Damaged(f"a context chunk holds {len(contexts)} digits, not <= {MAX_DIGITS}")
-        self.counts: NDArray[np.int64]
-        self.index: NDArray[np.intp] = np.empty(len(contexts), np.intp)
-        common = _common(contexts, limit)
-        if common is None:
-            self.counts, keys = _sorted(contexts, _indices()[: len(contexts)], limit)
-            np.bitwise_and(keys, _MASK, out=self.index)
-            return
-        others = contexts != np.uint8(common)
-        rest = np.flatnonzero(others)
-        self.counts, keys = _sorted(contexts.take(rest), rest.astype(np.uint32), limit)
-        first = int(self.counts[:common].sum())
-        last = first + len(contexts) - len(rest)
-        np.bitwise_and(keys[:first], _MASK, out=self.index[:first])
-        self.index[first:last] = np.flatnonzero(~others)
-        np.bitwise_and(keys[first:], _MASK, out=self.index[last:])
-        self.counts[common] = last - first
+        counts = np.bincount(contexts, minlength=limit)
+        if len(counts) > limit:
+            raise Damaged(f"a context is not below {limit}")
+        self.counts: NDArray[np.int64] = counts
+        # Of single bytes numpy's stable sort is a counting sort.
+        self.index: NDArray[np.intp] = np.argsort(contexts, kind="stable")
 
     def gather(self, digits: Raw, unit: int = 1) -> NDArray[Any]:
         """Numbers of `unit` bytes each."""
@@ -238,9 +198,8 @@ class _Counted:
         self._loops = loops
 
     def scatter(self, gathered: NDArray[Any]) -> Raw:
-        """Once: the places move along."""
         out = np.empty(len(self._contexts), gathered.dtype)
-        given = self._contexts, self._places, compiled.frozen(gathered)
+        given = self._contexts, self._places.copy(), compiled.frozen(gathered)
         self._loops.scatter(*given, out)
         return out.data.cast("B")
 

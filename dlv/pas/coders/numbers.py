@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dlv.errors import Damaged
 from dlv.kinds import Bytes, Raw
-from dlv.pas.coders.context import MAX_DIGITS, places_of
+from dlv.pas.coders.context import MAX_DIGITS, Places, places_of
 
 RUN = 1 << 13  # numbers that a run of contexts has at least
 LEVEL = 8  # of pcodec: how many bins it tries
@@ -150,7 +150,10 @@ class ContextNumbers:
 
     def decode(self, data: Raw, contexts: Bytes) -> Raw:
         """As many numbers as there are contexts; Damaged if it holds others."""
-        places = places_of(contexts)
+        return self.decode_sorted(data, places_of(contexts))
+
+    def decode_sorted(self, data: Raw, places: Places) -> Raw:
+        """The same where it is known already where contexts put their numbers."""
         numbers = decode_runs(data, runs_of(places.counts), _TYPES[self.unit][1])
         return places.scatter(np.frombuffer(_narrow(numbers, self.unit), f"<u{self.unit}"))
 

@@ -15,6 +15,7 @@ SAMPLE_ROWS = 2048  # that steps are fitted by, and
 FIRST_ROWS = 64  # that tell whether there are any of this kind
 # How far elements of a row may differ in their rate of shrinking, in parts of it, to be a start.
 ALIKE = 0.5
+ENOUGH = 1 << 19  # elements that medians are taken of
 MIDDLE = 1 << 33  # makes any growth a positive number
 LEAST_GAIN = 16.0  # bits of gain that a row must show to be flagged
 
@@ -87,7 +88,7 @@ def _first_steps(pair: Pair) -> NDArray[np.int64] | None:
 def _medians(pair: Pair, rows: NDArray[np.bool_]) -> NDArray[np.int64]:
     """The median growth in each bin over some rows."""
     parts = []
-    left = 1 << 21
+    left = ENOUGH
     for block in pair.blocks():
         chosen = rows[block]
         if not chosen.any() or left <= 0:

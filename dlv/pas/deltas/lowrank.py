@@ -8,7 +8,7 @@ larger than these.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,12 +36,14 @@ HOPEFUL = 2.0  # how much more a rank may turn out to be than at first sight
 ALPHA_BITS = 15
 # A shrink that takes less than this part of the energy away is none, with or without a low rank.
 FAINT = 1e-4
+PART = 4  # it is looked for in one row of so many
+SEEN = 100.0  # nor one that chance might make of as many elements
 
 # A closer look, where little more than rounding is left.
 MAX_ELEMENTS = 1 << 22
 MAX_RANK = 24
-REFINEMENTS = 3
-NEAR = 64.0  # last bits that a low rank may be off, for it to be worth one
+REFINEMENTS = 2
+NEAR = 4096.0  # last bits that a low rank in singles may be off, for it to be worth one
 # Steps of the factors to try, as the error they make in parts of a typical last bit.
 ERRORS = (1.0, 0.5, 0.25, 0.12, 0.06)
 
@@ -152,39 +154,59 @@ class Shrunk:
 
 def find_shrinks(scaled: Scaled, *, thorough: bool = False) -> list[Shrunk]:
     """By one number for the matrix, and by one for each row where that may pay."""
-    found = Alphas.of(scaled, None)
-    shrinks = []
-    if thorough or found.share() > FAINT:
-        shrinks.append(_shrink(found.whole(), by_row=False))
+    found = Alphas.of(scaled, None, part=1 if thorough else PART)
+    by_matrix = thorough or found.share() > FAINT
     # A scale for each row costs two bytes, and as a rule says no more than one for all.
-    if thorough or found.by_row_pays():
+    by_row = thorough or found.by_row_pays()
+    if not thorough and (by_matrix or by_row):
+        found = Alphas.of(scaled, None)
+    shrinks = []
+    if by_matrix:
+        shrinks.append(_shrink(found.whole(), by_row=False))
+    if by_row:
         shrinks.append(_shrink(found.by_row(), by_row=True))
     return [shrunk for shrunk in shrinks if shrunk is not None]
 
 
 def find_low_rank(
     scaled: Scaled, shrunk: Shrunk | None, *, thorough: bool = False
-) -> Predicted | None:
-    """A product of low rank that pays, behind a shrink by one number if that is given."""
+) -> list[Predicted]:
+    """Products of low rank that pay, alone and beside a shrink by one number.
+
+    `shrunk` is what shows without a low rank; behind one it may be another, or there may be one
+    where none was seen.
+    """
     if min(scaled.pair.rows, scaled.pair.columns) < LEAST_SIDE:
-        return None
+        return []
     most = THOROUGH_RANK if thorough else RANK
+    found: list[Predicted] = []
+    alphas = None if shrunk is None else shrunk.alphas
+    start: Floats | None = None
     try:
-        # With a shrink what is found first only tells how much that is.
-        rounds = 2 if shrunk is None or thorough else 1
-        low = _low_rank(scaled, None if shrunk is None else shrunk.alphas, most, rounds)
-        if shrunk is None or low is None:
-            return None if low is None else ([low[0]], low[1])
-        again = _shrink(Alphas.of(scaled, low[2]).whole(), by_row=False)
-        if again is None:
-            return None
-        start = np.ldexp(low[2][1], -scaled.columns)
-        low = _low_rank(scaled, again.alphas, most, rounds, start)
+        low = _low_rank(scaled, None, most, 2)
+        if low is not None:
+            found.append(([low[0]], low[1]))
+            start = np.ldexp(low[2][1], -scaled.columns)
+            rest = Alphas.of(scaled, low[2], part=PART)
+            alphas = (
+                rest.whole()
+                if rest.share() > max(FAINT, PART * SEEN / len(scaled.pair.target))
+                else None
+            )
+        first = None if alphas is None else _shrink(alphas, by_row=False)
+        if first is None:
+            return found
+        low = _low_rank(scaled, first.alphas, most, 1, start)
+        if low is None:
+            return found
+        # Each of the two tells more of the other.
+        first = _shrink(Alphas.of(scaled, low[2]).whole(), by_row=False) or first
+        low = _low_rank(scaled, first.alphas, most, 0, np.ldexp(low[2][1], -scaled.columns))
+        if low is not None:
+            found.append(([*first.predicted[0], low[0]], first.predicted[1] + low[1]))
     except np.linalg.LinAlgError:  # nothing that a fit can make sense of
-        return None
-    if low is None:
-        return None
-    return [*again.predicted[0], low[0]], again.predicted[1] + low[1]
+        pass
+    return found
 
 
 @dataclass
@@ -197,11 +219,12 @@ class Alphas:
     columns: int
 
     @classmethod
-    def of(cls, scaled: Scaled, factors: tuple[Floats, Floats] | None) -> Alphas:
-        """Of each row; `factors` is a product that is taken off the difference before."""
+    def of(cls, scaled: Scaled, factors: tuple[Floats, Floats] | None, part: int = 1) -> Alphas:
+        """Of each row, or of one in `part`; `factors`: a product to be taken off before."""
         over, under, energy = (np.zeros(scaled.pair.rows) for _ in range(3))
         right = None if factors is None else factors[1].astype(np.float32)
-        for block in scaled.pair.blocks():
+        for whole in scaled.pair.blocks():
+            block = slice(whole.start, whole.start + -(-(whole.stop - whole.start) // part))
             base, moved = scaled.base_and_moved(block)
             if factors is not None and right is not None:
                 product = factors[0][block].astype(np.float32) @ right
@@ -229,11 +252,12 @@ class Alphas:
         """Whether one for each row takes away more than its bits, beyond what one for all does."""
         if len(self.over) < 2:
             return False
+        rows = int(np.count_nonzero(self.under))
         left = self.energy - self.by_row() * self.over
         alone = self.energy - self.whole()[0] * (2 * self.over - self.whole()[0] * self.under)
         good = (left > 0) & (alone > 0)
         saved = 0.5 * self.columns * np.log2(alone[good] / left[good]).sum()
-        return bool(saved > 16 * len(self.over))
+        return bool(saved > 16 * max(1, rows))
 
 
 def _fitted(over: Floats, under: Floats) -> Floats:
@@ -273,23 +297,38 @@ def _low_rank(
     rank = _best_rank(squares, energies, rows, columns)
     if rank == 0:
         return None
-    count = rows * columns
-    values = np.sqrt(squares[:rank])
-    spare = float(energies[rank]) / count
-    noise = min(0.5, rank * (rows + columns) / count)
-    left = left[:, :rank] * np.sqrt(values)
+    vectors = left[:, :rank]
+    spare = float(energies[rank]) / (rows * columns)
+
+    def project(whole: Floats) -> Floats:
+        return _project(scaled, alphas, whole)
+
+    made = _in_steps(scaled, vectors, squares[:rank], spare, project)
+    if alphas is None and rank <= MAX_RANK and rows * columns <= MAX_ELEMENTS:
+        return _refined(scaled, vectors, made)
+    return made
+
+
+def _in_steps(
+    scaled: Scaled,
+    vectors: Floats,
+    squares: Floats,
+    spare: float,
+    project: Callable[[Floats], Floats],
+) -> Made | None:
+    """Integer factors, rounded finely beside `spare`, the mean square of what they leave."""
+    rows, columns, rank = scaled.pair.rows, scaled.pair.columns, len(squares)
+    values = np.sqrt(squares)
+    noise = min(0.5, rank * (rows + columns) / (rows * columns))
+    left = vectors * np.sqrt(values)
     step = np.sqrt(6 * noise * spare * columns / values.sum())
     product = 2.0 ** np.floor(np.log2(step * np.sqrt(6 * noise * spare * rows / values.sum())))
     whole = np.rint(left / step)
     # The other side makes up for what rounding took.
     gram = whole.T @ whole
     gram += np.eye(rank) * 1e-12 * np.trace(gram)
-    right = np.rint(np.linalg.solve(gram, _project(scaled, alphas, whole)) / product)
-    powers = scaled.columns + int(np.log2(product))
-    made = pack_factors(whole, right, scaled.rows, powers)
-    if alphas is None and rank <= MAX_RANK and count <= MAX_ELEMENTS:
-        return _refined(scaled, left * np.sqrt(values) ** -1, made)
-    return made
+    right = np.rint(np.linalg.solve(gram, project(whole)) / product)
+    return pack_factors(whole, right, scaled.rows, scaled.columns + int(np.log2(product)))
 
 
 def leading(
@@ -316,7 +355,8 @@ def leading(
             np.matmul(grid, right, out=left[block])
             if not number:
                 energy += float(np.vdot(grid, grid))
-        left = _orthonormal(left.astype(np.float64)).astype(np.float32)
+        last = number == rounds
+        left = _orthonormal(left.astype(np.float64), 1 + last).astype(np.float32)
         back = _project(scaled, alphas, left)
         if number < rounds:
             seen: Floats = np.linalg.eigvalsh(back @ back.T)[::-1].astype(np.float64)
@@ -324,9 +364,9 @@ def leading(
             hope = HOPEFUL * seen[:most]
             if not number and not _best_rank(hope, _left(energy, hope), *sizes):
                 break
-            right = _orthonormal(back.T).astype(np.float32)
-    turn, values, _ = np.linalg.svd(back, full_matrices=False)
-    turn, squares = turn[:, :most], values[:most] ** 2
+            right = _orthonormal(back.T, 1).astype(np.float32)
+    values, turn = np.linalg.eigh(back @ back.T)
+    turn, squares = turn[:, ::-1][:, :most], np.maximum(values[::-1][:most], 0.0)
     vectors = left @ turn
     # What all of them leave may be far below the rounding of sums: so it is measured, on some rows.
     few = slice(0, min(pair.rows, max(1, (1 << 16) // pair.columns)))
@@ -342,13 +382,13 @@ def _left(energy: float, squares: Floats) -> Floats:
     return least
 
 
-def _orthonormal(vectors: Floats) -> Floats:
-    """Columns that span the same, by the Cholesky factor of their products, taken twice.
+def _orthonormal(vectors: Floats, times: int) -> Floats:
+    """Columns that span the same, by the Cholesky factor of their products; exact if taken twice.
 
     That is some five times as fast as Householder's way, which serves where it fails.
     """
     try:
-        for _ in range(2):
+        for _ in range(times):
             factor = np.linalg.cholesky(vectors.T @ vectors)
             vectors = vectors @ np.linalg.inv(factor).T
     except np.linalg.LinAlgError:
@@ -387,25 +427,25 @@ def _refined(scaled: Scaled, left: Floats, factors: Made | None) -> Made | None:
     pair = scaled.pair
     few = slice(0, min(pair.rows, max(1, (1 << 16) // pair.columns)))
     right = _project(scaled, None, left)
-    # Of some rows, as to look at all takes long; and singles are off themselves.
-    if _last_bits(scaled, few, left, right) > NEAR * NEAR:
+    if _last_bits(scaled, few, left, right) > NEAR:  # to look at all rows takes long
         return factors
     moved = pair.exact(slice(0, pair.rows)) * np.ldexp(1.0, -scaled.rows[:, None])
     moved *= np.ldexp(1.0, -scaled.columns[None, :])
+    for _ in range(REFINEMENTS):
+        left = np.linalg.qr(moved @ right.T)[0]
+        right = left.T @ moved
+    turn, values, _ = np.linalg.svd(right, full_matrices=False)
+    left = left @ turn
+    spare = float(np.square(moved - left @ (turn.T @ right)).mean())
+    squares = np.square(values)
+    candidates = [_in_steps(scaled, left, squares, spare, lambda whole: whole.T @ moved)]
     weights = weights_of(scaled, slice(0, pair.rows))
-    right = left.T @ moved
-    left = moved @ np.linalg.pinv(right)
-    if np.sqrt((weights * (moved - left @ right) ** 2).mean()) > NEAR:
-        return factors
+    for whole, other, power in in_integers(moved, weights, _solved(moved, weights, right), right):
+        candidates.append(pack_factors(whole, other, scaled.rows, scaled.columns + power))
     best = factors
     least = np.inf if factors is None else entropy_bytes(pair, ([factors[0]], factors[1]))
-    left, right = refined(moved, weights, right)
-    for whole, other, power in in_integers(moved, weights, left, right):
-        again = pack_factors(whole, other, scaled.rows, scaled.columns + power)
-        if again is None:
-            continue
-        size = entropy_bytes(pair, ([again[0]], again[1]))
-        if size < least:
+    for again in candidates:
+        if again is not None and (size := entropy_bytes(pair, ([again[0]], again[1]))) < least:
             best, least = again, size
     return best
 
@@ -424,15 +464,6 @@ def weights_of(scaled: Scaled, rows: slice) -> Floats:
     powers -= np.int32((1 << (pair.form.exponent - 1)) - 1 + pair.form.mantissa)
     powers -= scaled.rows[rows, None] + scaled.columns[None, :]
     return np.ldexp(1.0, -2 * np.clip(powers, -400, 400))
-
-
-def refined(moved: Floats, weights: Floats, right: Floats) -> tuple[Floats, Floats]:
-    """Factors of weighted least squares, from right factors that are nearly right."""
-    left = _solved(moved, weights, right)
-    for _ in range(REFINEMENTS):
-        right = _solved(moved.T, weights.T, left.T).T
-        left = _solved(moved, weights, right)
-    return left, right
 
 
 def in_integers(

@@ -26,8 +26,8 @@ Singles = NDArray[np.float32]
 BLOCK = 1 << 18  # elements per block of rows: what is computed with a block stays in the cache
 LARGE = 60
 GREATEST = 2.0**LARGE  # beyond this a number is no weight, and its square soon no number
-SAMPLE = 1 << 16  # elements that a choice is made by
-SAMPLE_RUN = 1 << 13  # at most so many of them in a row
+SAMPLE = 1 << 15  # elements that a choice is made by
+SAMPLE_RUN = 1 << 12  # at most so many of them in a row
 
 
 @dataclass

@@ -45,18 +45,16 @@ def find_predictors(pair: Pair, *, thorough: bool = False) -> Predicted:
         for one in find_shrinks(scaled, thorough=thorough):
             firsts.append((size(one.predicted), one.predicted, one))
     found += [first[:2] for first in firsts[1:]]
-    # A shrink shows only when the low rank is off, and costs next to nothing.
-    shrinks = [row for row in firsts if row[2] is not None and len(row[2].alphas) == 1]
-    likely = firsts[:1] + shrinks if thorough else shrinks[:1] or firsts[:1]
-    if drift is not None and (thorough or firsts[1][0] < firsts[0][0]):
-        likely.append(firsts[1])
-    for _, first, shrunk in likely:
-        beside, before_it = scaled, NONE
-        if first[0] and shrunk is None:
-            beside, before_it = Scaled.of(with_predicted(pair, first)), first
-        low = None if beside is None else find_low_rank(beside, shrunk, thorough=thorough)
-        if low is not None:
-            both: Predicted = ([*before_it[0], *low[0]], before_it[1] + low[1])
+    shrinks = [row[2] for row in firsts if row[2] is not None and len(row[2].alphas) == 1]
+    if scaled is not None:
+        for low in find_low_rank(scaled, next(iter(shrinks), None), thorough=thorough):
+            found.append((size(low), low))
+    # What drifts by the mantissa hardly shrinks in proportion.
+    if drift is not None and (thorough or firsts[1][0] <= min(found, key=lambda row: row[0])[0]):
+        first = firsts[1][1]
+        beside = Scaled.of(with_predicted(pair, first))
+        for low in [] if beside is None else find_low_rank(beside, None, thorough=thorough):
+            both: Predicted = ([*first[0], *low[0]], first[1] + low[1])
             found.append((size(both), both))
     return min(found, key=lambda row: row[0])[1]
 

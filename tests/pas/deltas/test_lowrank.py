@@ -74,9 +74,8 @@ def affine(found: Pair) -> list[Predicted]:
     """A low rank alone, and beside a shrink by one number."""
     scaled = Scaled.of(found)
     assert scaled is not None
-    shrinks = [None, *(one for one in find_shrinks(scaled) if len(one.alphas) == 1)]
-    low = [find_low_rank(scaled, shrunk) for shrunk in shrinks]
-    return [one for one in low if one is not None]
+    shrinks = [one for one in find_shrinks(scaled) if len(one.alphas) == 1]
+    return find_low_rank(scaled, next(iter(shrinks), None))
 
 
 def best(found: Pair) -> tuple[list[str], float]:
@@ -167,6 +166,6 @@ def test_all_passes_are_products_with_few_vectors(monkeypatch: pytest.MonkeyPatc
     words = [one.view("<u4").ravel() for one in (target, base)]
     scaled = Scaled.of(Pair(words[0], words[1], "float32", base.shape))
     assert scaled is not None
-    assert find_low_rank(scaled, None) is not None
+    assert find_low_rank(scaled, None)
     assert max(sides) <= lowrank.RANK + lowrank.SPARE
     assert len(passes) <= 16
