@@ -8,6 +8,7 @@
 3. The smallest of these is polished by ejection chains: a swap that saves storage, paid for by
    swaps that cost less. Where budgets bind each matrix alone, random swaps and chains again. Of
    few matrices two are polished, with more random swaps.
+4. The paper's plans count where they happen to be smaller.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dlv.kinds import Longs
 from dlv.pas.solvers.compiled import longs
 from dlv.pas.solvers.instance import Doubles, Instance, along, by, joined, prices_of, spans
 from dlv.pas.solvers.mst import arborescence
+from dlv.pas.solvers.paper import solve_mt, solve_pt
 from dlv.pas.solvers.tree import Tree
 from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph, StoragePlan
 
@@ -204,8 +206,10 @@ ALONE = 8  # where each of many matrices has a budget of its own: later trees ar
 REPAIR_EVERY = 4
 MOST = 8  # swaps in a chain
 TRIES = 6000  # chains in a round, those first that look best
+MANY = 200_000  # matrices, of which each iteration takes a second or more
 ANNEAL = 5000  # random swaps, where there are few enough matrices for them to matter
 FEW = 1000
+RIVALS = 100_000  # edges up to which the paper's plans are looked at, too
 # Random swaps of many matrices, where each has a budget of its own: a third of a per cent less.
 # Sums of many leave chains little to miss. Few swaps come back from little heat alone.
 SHAKE, COLD = 40_000, 32
@@ -216,8 +220,10 @@ def solve(graph: StorageGraph, budgets: Budgets, scheme: Scheme) -> StoragePlan:
     tree = instance.tree(instance.cheapest())
     if np.all(longs(tree.total) <= instance.budgets):
         return StoragePlan(instance.chosen(tree))
-    found = priced(instance)
-    return StoragePlan(instance.chosen(instance.tree(found)))
+    plans = [StoragePlan(instance.chosen(instance.tree(priced(instance))))]
+    if graph.edges <= RIVALS:  # elsewhere they are far behind, and take long
+        plans += [rival(graph, budgets, scheme) for rival in (solve_mt, solve_pt)]
+    return min(plans, key=lambda plan: plan.storage(graph))
 
 
 def priced(instance: Instance) -> Longs:
@@ -227,9 +233,12 @@ def priced(instance: Instance) -> Longs:
     few = instance.graph.vertices <= FEW
     search = Search(instance, instance.tree(linear(instance, price)))
     plans: list[tuple[int, int, Longs, Doubles]] = []
-    for iteration in range(ALONE if alone and not few else ITERATIONS):
+    many = instance.graph.vertices > MANY
+    iterations = ALONE if alone and not few else ITERATIONS
+    tries = max(TRIES, instance.graph.vertices // 10)
+    for iteration in range(iterations):
         weights = prices_of(instance, price)
-        search.settle(weights, 4)
+        search.settle(weights, 2 if many and iteration else 4)
         if iteration % REPAIR_EVERY == REPAIR_EVERY - 1:
             repaired = instance.tree(longs(search.tree.edge))
             instance.satisfy(repaired)
@@ -240,19 +249,19 @@ def priced(instance: Instance) -> Longs:
     best: tuple[int, Longs] | None = None
     for _, _, edges, weights in plans[: 2 if few else 1]:
         polished = Search(instance, instance.tree(edges))
-        polished.explore(weights, MOST, 8, TRIES)
+        polished.explore(weights, MOST, 8, tries)
         if few:
             rounds = min(ANNEAL, 250 * instance.graph.vertices)
             usual = instance.size(polished.tree) // instance.graph.vertices
             for seed, heat in enumerate((usual, usual // 4, usual // 16), 1):
                 found = polished.anneal(rounds, seed, heat)
                 polished = Search(instance, instance.tree(found))
-            polished.explore(weights, MOST, 8, TRIES)
+            polished.explore(weights, MOST, 8, tries)
         elif alone:
             usual = instance.size(polished.tree) // instance.graph.vertices
             found = polished.anneal(SHAKE, 1, usual // COLD)
             polished = Search(instance, instance.tree(found))
-            polished.explore(weights, MOST, 8, TRIES)
+            polished.explore(weights, MOST, 8, tries)
         size = instance.size(polished.tree)
         if best is None or size < best[0]:
             best = size, longs(polished.tree.edge)

@@ -1,7 +1,8 @@
 """The least storage of all plans: a minimum spanning arborescence, by Chu-Liu and Edmonds.
 
-All vertices choose their cheapest in-edge at once; the cycles that this makes are contracted and
-the choice is repeated, each round in whole arrays. Costs are pairs (bytes, microseconds), compared
+All vertices choose their cheapest in-edge at once; the cycles that this makes are contracted, what
+hangs from the root already becomes part of it, and the rest chooses again: each round in whole
+arrays, of which little is left after a few. Costs are pairs (bytes, microseconds), compared
 and subtracted as pairs, so that of equally small plans one with less recreation is found and no
 tie-break ever costs a byte. Deltas are not symmetric: an undirected tree is no plan.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dlv.kinds import Longs
 from dlv.pas.storage_graph import Budgets, Scheme, StorageGraph, StoragePlan, refuse_unreachable
@@ -45,17 +47,19 @@ def arborescence(count: int, tails: Longs, heads: Longs, first: Longs, second: L
         best = cheapest(count, heads, first, second, ids)
         parent = np.zeros(count, np.int64)
         parent[1:] = tails[best[1:]]
-        cycle = cycles(parent)
-        if not np.any(cycle >= 0):
+        cycle, rooted = cycles(parent)
+        if np.all(rooted):
             break
         # What contracts takes its smallest member's place in the order; the root stays 0.
         leader = np.where(cycle >= 0, cycle, np.arange(count))
+        leader[rooted] = 0
         new = np.cumsum(leader == np.arange(count)) - 1
         label = new[leader]
-        kept = np.flatnonzero(label[tails] != label[heads])
+        into = label[heads]
+        kept = np.flatnonzero((label[tails] != into) & (into != 0))
         first = first[kept] - first[best[heads[kept]]]
         second = second[kept] - second[best[heads[kept]]]
-        rounds.append(Round(heads, np.where(cycle >= 0, best, -1), label, kept))
+        rounds.append(Round(heads, np.where((cycle >= 0) | rooted, best, -1), label, kept))
         tails, heads, ids = label[tails[kept]], label[heads[kept]], ids[kept]
         count = int(new[-1]) + 1
     for now in reversed(rounds):
@@ -78,8 +82,9 @@ def cheapest(count: int, heads: Longs, first: Longs, second: Longs, ids: Longs) 
     return best
 
 
-def cycles(parent: Longs) -> Longs:
-    """For each vertex that lies on a cycle the cycle's smallest vertex, for others -1."""
+def cycles(parent: Longs) -> tuple[Longs, NDArray[np.bool_]]:
+    """For each vertex that lies on a cycle the cycle's smallest vertex, for others -1; and which
+    hang from the root, by whatever is between."""
     count = len(parent)
     up, least, steps = parent, np.arange(count), 1
     least = np.minimum(least, least[parent])
@@ -91,4 +96,4 @@ def cycles(parent: Longs) -> Longs:
     ends = np.unique(up)
     ends = ends[ends != 0]
     found[ends] = least[ends]
-    return found
+    return found, up == 0
