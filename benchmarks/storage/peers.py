@@ -24,7 +24,9 @@ Blob = list[bytes]
 SIGNED = {1: "<i1", 2: "<i2", 4: "<i4", 8: "<i8"}
 UNSIGNED = {1: "<u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 WIDTHS = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "float16": 2, "bfloat16": 2}
-FLOATS = ("float64", "float32", "float16", "bfloat16")
+BYTES = ("int8", "uint8", "float8_e4m3fn", "float8_e5m2")
+WIDTHS |= dict.fromkeys(BYTES, 1)
+FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 # blosc2's best on weights is sought on so many elements of a matrix.
 TRIED = 1 << 18
 
@@ -210,12 +212,16 @@ def _pcodec_decode(blob: Blob, *_: Matrix | None) -> bytes:
 def _pcodec_delta_encode(target: Matrix, base: Matrix | None) -> Blob:
     assert base is not None
     words = subtract(unsigned(target), unsigned(base), target)
-    return [standalone.simple_compress(words.view(SIGNED[words.itemsize]), ChunkConfig())]
+    signed = words.view(SIGNED[words.itemsize])
+    if words.itemsize == 1:  # it codes no single bytes
+        signed = signed.astype("<i2")
+    return [standalone.simple_compress(signed, ChunkConfig())]
 
 
 def _pcodec_delta_decode(blob: Blob, like: Matrix, base: Matrix | None) -> bytes:
     assert base is not None
-    words = standalone.simple_decompress(blob[0]).view(UNSIGNED[width(like)])
+    signed = standalone.simple_decompress(blob[0])
+    words = signed.astype(SIGNED[width(like)]).view(UNSIGNED[width(like)])
     return bytes(add(words, unsigned(base), like).tobytes())
 
 

@@ -88,10 +88,42 @@ def encode_small(
     A matrix so small or narrow that scales take more than they save is coded as it is.
     """
     pair = _paired(target, base, dtype, shape)
+    given = (target, base, dtype, shape, name, base_name)
     if len(target) <= SMALL or Scales.nbytes(pair.shape) > len(target) * MOST_SCALES:
-        return encode_plain(target, base, dtype, shape, name, base_name, emit, check=check)
+        return encode_plain(*given, emit, check=check)
+    if not pair.form.exponent and len(target) <= HELD:
+        # Of integers, rows and columns are all that contexts know: it may not be worth its bytes.
+        plain: list[Part] = []
+        in_context: list[Part] = []
+        encoding = encode_plain(*given, plain.append, check=check)
+        better = _in_contexts(pair, NONE, name, base_name, shape, in_context.append, check=check)
+        if _bytes(in_context) < _bytes(plain):
+            encoding, plain = better, in_context
+        for part in plain:
+            emit(part)
+        return encoding
     predicted = find_predictors(pair, thorough=thorough)
-    pair = with_predicted(pair, predicted)
+    return _in_contexts(
+        with_predicted(pair, predicted), predicted, name, base_name, shape, emit, check=check
+    )
+
+
+def _bytes(parts: Sequence[Part]) -> int:
+    return sum(len(part.encoded.data) for part in parts)
+
+
+def _in_contexts(
+    pair: Pair,
+    predicted: Predicted,
+    name: str,
+    base_name: str,
+    shape: Sequence[int],
+    emit: Emit,
+    *,
+    check: bool,
+) -> Encoding:
+    """The numbers of each segment sorted by how large they are likely to be."""
+    dtype = pair.dtype
     layout = Units(min(UNIT, pair.form.width))
     cutter = UnitCutter(pair.form.width, layout.unit)
     coder = _Coder(pair, ContextNumbers(layout.unit, base_name))
