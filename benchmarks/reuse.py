@@ -25,7 +25,6 @@ import torch
 import dlv.network.edits.edit as editing
 import dlv.training.trainers.contract as contract
 import dlv.versions.copying as copying
-import dlv.weights.store as store
 from dlv.adapters import network_json, safetensors
 from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.data.sets import open_parts
@@ -40,6 +39,7 @@ from dlv.training.config import resolve
 from dlv.training.trainers.interface import Readers
 from dlv.training.trial_files import TrialFiles
 from dlv.training.workers.slices import Recorder
+from dlv.weights.arrays import to_array
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples" / "digits"
 EPOCHS, BATCH, RATE = 3, 48, 0.05
@@ -65,9 +65,7 @@ def images() -> Sequence[Any]:
 
 def module_of(network: Network, tensors: Sequence[Tensor]) -> Any:
     held = {
-        tensor.name: torch.from_numpy(
-            np.array(store.to_array(tensor.dtype, tensor.shape, tensor.read()))
-        )
+        tensor.name: torch.from_numpy(np.array(to_array(tensor.dtype, tensor.shape, tensor.read())))
         for tensor in tensors
     }
     return build(network, held, {})

@@ -14,13 +14,13 @@ from typing import Any, Generic, Self, SupportsFloat, TypeVar
 
 import dlv.disk.paths as paths
 import dlv.disk.user_files as user_files
-import dlv.weights.store as store
 from dlv.adapters import registry
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.errors import DlvError, UsageError
 from dlv.events.formats.series import Scalars
 from dlv.metadata.facts import StagedFile
 from dlv.versions.draft import network_of, weights_of
+from dlv.weights.arrays import to_tensors
 
 
 class Spool:
@@ -49,7 +49,7 @@ class Spool:
         target.parent.mkdir(parents=True, exist_ok=True)
         metadata = {} if step is None else {"step": str(step)}
         with user_files.replacing(target) as out:
-            adapter.save(out, store.to_tensors(values), metadata)
+            adapter.save(out, to_tensors(values), metadata)
         digest, status = paths.hash_file(target)
         staged_file = StagedFile(
             *(name, str(target), "snapshot" if step is not None else "weights", adapter.FORMAT),

@@ -21,7 +21,6 @@ import torch
 from onnx import numpy_helper
 
 import dlv.evaluation.engines as engines
-import dlv.weights.store as store
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.onnx.writer import save_network
 from dlv.errors import DlvError
@@ -29,6 +28,7 @@ from dlv.network.agreement import distance, tolerance
 from dlv.network.graph import Network, Port
 from dlv.network.program import program
 from dlv.network.torch.module import build
+from dlv.weights.arrays import to_array, to_torch
 from tests.onnx_reading import opened
 from tests.onnx_runs import session
 
@@ -254,7 +254,7 @@ def _by(name: str, precision: str) -> Way:
 
         def tensor(wanted: str) -> Array:
             item = held[network.aliases.get(wanted, wanted)]
-            return store.to_array(item.dtype, item.shape, item.read())
+            return to_array(item.dtype, item.shape, item.read())
 
         shapes = {t.name: (t.dtype, t.shape) for t in held.values()}
         given = {key: _plain(value) for key, value in case.inputs.items()}
@@ -285,8 +285,8 @@ def _module(case: Case, checkpoint: Checkpoint) -> list[Any]:
     """What `version.module()` gives, with every tensor as it was stored."""
     network = checkpoint.network
     assert network is not None
-    tensors = {t.name: store.to_torch(t.dtype, t.shape, t.read()) for t in checkpoint.tensors}
-    constants = {t.name: store.to_torch(t.dtype, t.shape, t.read()) for t in checkpoint.constants}
+    tensors = {t.name: to_torch(t.dtype, t.shape, t.read()) for t in checkpoint.tensors}
+    constants = {t.name: to_torch(t.dtype, t.shape, t.read()) for t in checkpoint.constants}
     module = build(network, tensors, constants).eval()
     given = {key: _tensor(value) for key, value in case.inputs.items()}
     with torch.no_grad():

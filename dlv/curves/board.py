@@ -20,7 +20,6 @@ import numpy as np
 import dlv.curves.frozen as frozen_curves
 import dlv.curves.ingest as ingest
 import dlv.repository.revisions as revisions
-import dlv.weights.store as weight_store
 from dlv.curves.restart_views import advice, under
 from dlv.curves.store import LIVE, CurveStore, curves_of
 from dlv.curves.writer import Batch, RunWriter
@@ -46,6 +45,7 @@ from dlv.network.graph import Network, Node, Port
 from dlv.network.ops.op import op_of
 from dlv.objects.manifest import Manifest
 from dlv.repository.handle import Repository
+from dlv.weights.arrays import to_array
 from dlv.weights.store import MatrixStore, node_figures, stored_network
 
 RELOAD = 5.0  # seconds between two looks for what is new
@@ -469,9 +469,7 @@ def write_projection(folder: Path, manifest: Manifest, store: MatrixStore, room:
         if rows * matrix.shape[1] > room.left:
             continue
         places = np.unique(np.linspace(0, matrix.shape[0] - 1, rows).astype(np.int64))
-        values = weight_store.to_array(matrix.dtype, matrix.shape, store.matrix(matrix.digest))[
-            places
-        ]
+        values = to_array(matrix.dtype, matrix.shape, store.matrix(matrix.digest))[places]
         values = values.astype(np.float32)
         if not np.isfinite(values).all():
             continue

@@ -18,7 +18,6 @@ from typing import Any, Protocol
 import numpy as np
 
 import dlv.processors as processors
-import dlv.weights.store as store
 from dlv.adapters.checkpoint import Beside, Tensor
 from dlv.errors import UsageError, nearest, require
 from dlv.kinds import Array
@@ -26,6 +25,7 @@ from dlv.network.forward import Forward, sizes_of
 from dlv.network.graph import Network, Node, Port
 from dlv.network.ops.op import op_of
 from dlv.network.program import Program
+from dlv.weights.arrays import to_array
 
 _RANDOM = frozenset(
     ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial")
@@ -43,7 +43,7 @@ _NARROW = {
 def widened(outputs: list[Array], types: list[str]) -> list[Array]:
     """Floats of 8 bits, and bfloat16, as the numbers that they are."""
     return [
-        store.to_array(_NARROW[type_], x.shape, x.tobytes())
+        to_array(_NARROW[type_], x.shape, x.tobytes())
         if type_ in _NARROW and x.dtype.kind == "u"
         else x
         for x, type_ in zip(outputs, types, strict=True)

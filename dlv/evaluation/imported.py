@@ -21,7 +21,6 @@ from typing import Any
 
 import dlv.disk.children as children
 import dlv.evaluation.engines as engines
-import dlv.weights.store as store
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.engine_runs import session
 from dlv.adapters.onnx import files as onnx_files
@@ -32,6 +31,7 @@ from dlv.kinds import Array
 from dlv.network.agreement import Difference, differing, drawn, rows_of, tolerance, too_long
 from dlv.network.graph import Network, Port
 from dlv.network.program import program
+from dlv.weights.arrays import to_array
 
 Values = dict[str, Array]
 
@@ -235,7 +235,7 @@ def _offered(
 
     def tensor(name: str) -> Array:
         item = held[network.aliases.get(name, name)]
-        return store.to_array(item.dtype, item.shape, item.read())
+        return to_array(item.dtype, item.shape, item.read())
 
     shapes = {t.name: (t.dtype, t.shape) for t in held.values()}
     for name, precision in _ENGINES:

@@ -11,7 +11,6 @@ from numpy.typing import DTypeLike
 
 import dlv.repository.revisions as revisions
 import dlv.weights.snapshots as snapshots
-import dlv.weights.store as weight_store
 from dlv.dataclass import dataclass
 from dlv.dtypes import tensor_bytes
 from dlv.errors import NotFound, UsageError, nearest
@@ -21,6 +20,7 @@ from dlv.network.graph import Network
 from dlv.network.program import Program, program
 from dlv.objects.manifest import Manifest, Snapshot
 from dlv.repository.handle import Repository
+from dlv.weights.arrays import to_array
 from dlv.weights.store import MatrixStore, stored_network
 
 
@@ -120,7 +120,7 @@ class Model:
         """The numbers of a tensor or constant, exactly; whole numbers keep their dtype."""
         kept = self.aliases.get(name, name)
         kind, shape = self.shapes[kept]
-        found = weight_store.to_array(kind, shape, self.store.matrix(self.hashes[kept]))
+        found = to_array(kind, shape, self.store.matrix(self.hashes[kept]))
         return found.astype(dtype, copy=False) if found.dtype.kind == "f" else found
 
     @cached_property

@@ -20,7 +20,8 @@ from dlv.pas.layouts.registry import bits_after
 from dlv.pas.layouts.segments import element_bytes
 from dlv.pas.level import Level, Unusable, centre, level, needed
 from dlv.pas.read import ALL, read_matrix
-from dlv.weights.store import TURNS, MatrixStore, gone, to_array
+from dlv.weights.arrays import to_array
+from dlv.weights.store import TURNS, MatrixStore, gone
 
 Key = tuple[str, int]  # pack, offset
 T = TypeVar("T")

@@ -20,7 +20,6 @@ import dlv.network.edits.reuse as reuse
 import dlv.repository.revisions as revisions
 import dlv.versions.delivery as delivery
 import dlv.weights.snapshots as snapshots
-import dlv.weights.store as weight_store
 from dlv.adapters.checkpoint import Tensor
 from dlv.canonical import hash_bytes
 from dlv.dataclass import dataclass
@@ -38,6 +37,7 @@ from dlv.repository.revisions import Reference
 from dlv.versions.delivery import CheckedOut, Request, Target
 from dlv.versions.history import lossy_note
 from dlv.versions.working import Tracked
+from dlv.weights.arrays import to_array
 from dlv.weights.store import MatrixStore, stored_network
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def narrowed(values: npt.NDArray[np.float64], dtype: str) -> bytes:
 def _nearest(values: npt.NDArray[np.float64], dtype: str) -> bytes:
     """Of a dtype with 256 values: the code whose value is nearest."""
     codes = np.arange(256, dtype=np.uint8)
-    known = weight_store.to_array(dtype, (256,), codes.tobytes()).astype(np.float64)
+    known = to_array(dtype, (256,), codes.tobytes()).astype(np.float64)
     order = np.argsort(known, kind="stable")
     order = order[np.isfinite(known[order])]
     table = known[order]

@@ -11,7 +11,6 @@ import dlv.weights.snapshots as inventory
 from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError, UsageError
 from dlv.events.formats import series as frozen_series
-from dlv.events.formats.summaries import PLUGIN
 from dlv.metadata import evaluations, matrices, metrics, usage, versions
 from dlv.metadata.database import Database
 from dlv.metadata.evaluations import Saved
@@ -262,7 +261,7 @@ def _logged(
         except DlvError:
             found.append(Logged(name, "", None))
         else:
-            if head.plugin != PLUGIN:  # hyperparameters are told of as such
+            if head.plugin != frozen_series.HPARAMS:  # hyperparameters are told of as such
                 found.append(Logged(name, head.plugin, sum(count for _, count in head.points)))
     return found
 

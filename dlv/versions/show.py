@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 import dlv.repository.revisions as revisions
 import dlv.weights.snapshots as inventory
-import dlv.weights.store as weight_store
 from dlv.dataclass import dataclass
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.metadata import evaluations, matrices, networks, versions
 from dlv.metadata.metrics import Summary
 from dlv.metadata.versions import SnapshotRow, Version
 from dlv.objects.manifest import FileEntry, Manifest
-from dlv.pas.deltas.links import chain
-from dlv.pas.footer import Encoding
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository, read_object
 from dlv.repository.revisions import Reference
 from dlv.versions.history import Parent, parents_of
 from dlv.weights.snapshots import Matrix
 from dlv.weights.store import MatrixStore
+
+if TYPE_CHECKING:
+    from dlv.pas.footer import Encoding
 
 SHOWN_VALUES = 6  # of each axis, in the excerpt of a matrix
 
@@ -129,6 +127,11 @@ class ShownMatrix:
 
 def matrix(repository: Repository, reference: Reference, name: str) -> ShownMatrix:
     """One matrix: where its bytes are, and some of its numbers."""
+    import numpy as np
+
+    from dlv.pas.deltas.links import chain
+    from dlv.weights.arrays import to_array
+
     db = repository.database
     version, manifest = reference.version, repository.manifest(reference.version.id)
     index = manifest.own if reference.snapshot is None else reference.snapshot.index
@@ -142,6 +145,6 @@ def matrix(repository: Repository, reference: Reference, name: str) -> ShownMatr
     excerpt = None
     if held.nbytes is not None:
         with np.printoptions(threshold=SHOWN_VALUES, edgeitems=SHOWN_VALUES // 2, precision=6):
-            excerpt = str(weight_store.to_array(held.dtype, held.shape, raw))
+            excerpt = str(to_array(held.dtype, held.shape, raw))
     stored = matrices.stored_of(db, [held.hash]).get(held.hash, 0.0)
     return ShownMatrix(held, links, round(stored), excerpt)

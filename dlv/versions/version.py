@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import dlv.repository.revisions as revisions
 import dlv.weights.reading.retrieval as retrieval
-import dlv.weights.store as store
 from dlv.config import Config, check
 from dlv.errors import NotFound, nearest
 from dlv.events.formats.series import Scalars
@@ -22,6 +21,7 @@ from dlv.objects.manifest import Manifest, Snapshot
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
 from dlv.shown import Shown, frame
+from dlv.weights.arrays import to_array, to_torch
 from dlv.weights.reading.reader import Reader
 from dlv.weights.store import MatrixStore, stored_network, stored_series
 
@@ -175,7 +175,7 @@ class Version(Shown):
         """A matrix as a numpy array; bfloat16 and float8 come as float32 of the same values."""
         raw = self.raw(name)
         dtype, shape = self.tensors[name]
-        return store.to_array(dtype, shape, raw)
+        return to_array(dtype, shape, raw)
 
     def state_dict(self, *, jobs: int = 1) -> dict[str, Array]:
         """All matrices but those of optimizers, read by so many threads."""
@@ -186,7 +186,7 @@ class Version(Shown):
         }
         raws = retrieval.matrices(self._store, [digest for _, _, digest in wanted.values()], jobs)
         return {
-            name: store.to_array(dtype, shape, raws[digest])
+            name: to_array(dtype, shape, raws[digest])
             for name, (dtype, shape, digest) in wanted.items()
         }
 
@@ -206,7 +206,7 @@ class Version(Shown):
             )
         raws = retrieval.related(self._store, [digest for _, digest in held.values()])
         return {
-            step: store.to_array(tensor.dtype, tensor.shape, raws[digest])
+            step: to_array(tensor.dtype, tensor.shape, raws[digest])
             for step, (tensor, digest) in held.items()
         }
 
@@ -221,7 +221,7 @@ class Version(Shown):
         for tensor, digest in zip(self.manifest.tensors, self._snapshot.hashes, strict=True):
             if digest is not None and tensor.role in _MODEL_ROLES:
                 raw = self._store.matrix(digest)
-                found[tensor.name] = store.to_torch(tensor.dtype, tensor.shape, raw)
+                found[tensor.name] = to_torch(tensor.dtype, tensor.shape, raw)
         return found
 
     def load_into(self, module: Any, *, strict: bool = True) -> Any:
@@ -240,7 +240,7 @@ class Version(Shown):
         import dlv.network.torch.module as torch_module
 
         constants = {
-            item["name"]: store.to_torch(
+            item["name"]: to_torch(
                 item["dtype"], tuple(item["shape"]), self._store.matrix(item["hash"])
             )
             for item in reference.constants
@@ -248,7 +248,7 @@ class Version(Shown):
         tensors = self.torch_state_dict()
         # What lies beside a model in its file, where the network speaks of it all the same.
         for name in sorted((network.tensor_names() - tensors.keys()) & self.tensors.keys()):
-            tensors[name] = store.to_torch(*self.tensors[name], self.raw(name))
+            tensors[name] = to_torch(*self.tensors[name], self.raw(name))
         told = reference.origin.get("buffers")
         buffers = [tensor.name for tensor in self.manifest.tensors if tensor.role == "buffer"]
         if isinstance(told, Sequence):

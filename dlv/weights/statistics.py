@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-import dlv.weights.store as store
 from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
 from dlv.kinds import Array, Raw
+from dlv.weights.arrays import to_array
 
 BLOCK = 1 << 18  # elements
 BINS = 12
@@ -292,7 +292,7 @@ def _block(dtype: str, raw: Raw, start: int) -> Array:
     piece = _bytes_of(dtype, raw, start)
     if dtype == "bool":
         return np.frombuffer(piece, np.uint8)
-    values = store.to_array(dtype, (len(piece) // ITEM_BYTES[dtype],), piece)
+    values = to_array(dtype, (len(piece) // ITEM_BYTES[dtype],), piece)
     if values.dtype.kind == "c":
         return np.ascontiguousarray(values).view(np.dtype(f"f{values.itemsize // 2}"))
     return values

@@ -14,7 +14,6 @@ import pytest
 import dlv.disk.children as children
 import dlv.evaluation.imported as imported
 import dlv.network.agreement as agreement
-import dlv.weights.store as store
 from dlv.adapters.onnx import files as onnx_files
 from dlv.adapters.onnx import network as onnx_network
 from dlv.adapters.onnx import writer as onnx_writer
@@ -22,6 +21,7 @@ from dlv.adapters.onnx.call import Call
 from dlv.evaluation.engines import engine
 from dlv.network.graph import Network
 from dlv.network.program import program
+from dlv.weights.arrays import to_array
 from tests.onnx_models import array, constant, model, op
 from tests.onnx_reading import words
 
@@ -270,7 +270,7 @@ def test_padding_before_a_pool_is_zero(tmp_path: Path) -> None:
     x = -np.abs(array(1, 2, 7, 7)) - 1
 
     def tensor(name: str) -> Any:
-        return store.to_array(held[name].dtype, held[name].shape, held[name].read())
+        return to_array(held[name].dtype, held[name].shape, held[name].read())
 
     scores = engine("onnxruntime", steps, tensor, "float32").scores({"x": x})
     assert scores.max() == 0

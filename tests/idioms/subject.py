@@ -13,12 +13,12 @@ import onnxruntime
 import torch
 
 import dlv.evaluation.engines as engines
-import dlv.weights.store as store
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.onnx.writer import save_network
 from dlv.network.graph import Network, Port
 from dlv.network.program import Program, _resolved, program
 from dlv.network.torch import module as torch_module
+from dlv.weights.arrays import to_array, to_torch
 
 Arrays = Mapping[str, Any]
 
@@ -73,7 +73,7 @@ class Subject:
 
         def tensor(wanted: str) -> Any:
             found = held[aliases.get(wanted, wanted)]
-            array = store.to_array(found.dtype, found.shape, found.read())
+            array = to_array(found.dtype, found.shape, found.read())
             return array.astype(np.float64) if array.dtype.kind == "f" else array
 
         return engines.engine(name, steps, tensor, precision)
@@ -109,7 +109,7 @@ def input_names(network: Network) -> list[str]:
 
 
 def as_torch(tensor: Tensor) -> torch.Tensor:
-    found: torch.Tensor = store.to_torch(tensor.dtype, tensor.shape, tensor.read())
+    found: torch.Tensor = to_torch(tensor.dtype, tensor.shape, tensor.read())
     return found
 
 

@@ -11,13 +11,13 @@ import pytest
 
 import dlv.network.edits.edit as editing
 import dlv.versions.copying as copying
-import dlv.weights.store as store
 from dlv.errors import DlvError
 from dlv.network.edits import reuse
 from dlv.network.edits.slicing import slice as cut
 from dlv.network.graph import Network, Port
 from dlv.network.likeness.comparison import compare
 from dlv.network.patterns import template
+from dlv.weights.arrays import to_tensors, to_torch
 
 torch: Any = pytest.importorskip("torch", reason="torch runs the networks: dlv[torch]")
 torch_module: Any = pytest.importorskip("dlv.network.torch.module")
@@ -114,7 +114,7 @@ def test_dropout_anywhere_changes_nothing(name: str) -> None:
 def test_what_is_resized_runs(name: str) -> None:
     """With its weights as planned; or it was refused, or said to be past checking."""
     model = _model(name)
-    held = store.to_tensors(model.state)
+    held = to_tensors(model.state)
     done = 0
     for node in model.network.nodes:
         key = next((key for key in ("out", "hidden") if key in node.attrs), None)
@@ -129,7 +129,7 @@ def test_what_is_resized_runs(name: str) -> None:
         plan = reuse.plan(model.network, made.network, model.tensors)
         assert plan.count("overlap") >= 1
         found = {
-            tensor.name: store.to_torch(tensor.dtype, tensor.shape, tensor.read())
+            tensor.name: to_torch(tensor.dtype, tensor.shape, tensor.read())
             for tensor in copying.derived_tensors(plan, held)
         }
         assert all(each.isfinite().all() for each in model.run(made.network, model.inputs, found))

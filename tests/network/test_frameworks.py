@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import dlv.versions.copying as copying
-import dlv.weights.store as store
 from dlv.adapters.caffe import files as caffe
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.keras import files as keras_files
@@ -23,6 +22,7 @@ from dlv.adapters.onnx import files as onnx_files
 from dlv.adapters.onnx import writer as onnx_writer
 from dlv.network.graph import Network
 from dlv.network.likeness.comparison import compare
+from dlv.weights.arrays import to_array, to_tensors
 from tests.fixtures.caffe import nets
 
 torch: Any = pytest.importorskip("torch", reason="torch makes the network: dlv[torch]")
@@ -53,7 +53,7 @@ def _kept(opened: Checkpoint) -> Kept:
 def _torch() -> Kept:
     torch.set_num_threads(1)
     found = traced.traced("lenet")
-    state = store.to_tensors(found.module.state_dict())
+    state = to_tensors(found.module.state_dict())
     return Kept(found.network, {tensor.name: tensor for tensor in state})
 
 
@@ -82,7 +82,7 @@ def _keras_itself(folder: Path) -> Kept:
         ]
     )
     held = {
-        name: store.to_array(tensor.dtype, tensor.shape, tensor.read())
+        name: to_array(tensor.dtype, tensor.shape, tensor.read())
         for name, tensor in _torch().tensors.items()
     }
     full = held["ip1.weight"].reshape(500, 50, 4, 4).transpose(2, 3, 1, 0).reshape(800, 500)

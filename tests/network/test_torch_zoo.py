@@ -12,7 +12,7 @@ import pytest
 
 from dlv.canonical import dumps, loads
 from dlv.network.graph import Network, Node
-from dlv.weights.store import to_torch
+from dlv.weights.arrays import to_torch
 
 torch: Any = pytest.importorskip("torch", reason="torch runs the networks: dlv[torch]")
 torch_export: Any = pytest.importorskip("dlv.adapters.aten.live")

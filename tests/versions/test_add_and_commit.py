@@ -21,7 +21,7 @@ from dlv.adapters.source import Source
 from dlv.adapters.torch import reader as torch_files
 from dlv.errors import Damaged, DlvError, NotFound, UsageError
 from dlv.repository.handle import Repository
-from dlv.weights.store import to_tensors
+from dlv.weights.arrays import to_tensors
 
 FORMATS = ("safetensors", "npz", "pt", "gguf")
 

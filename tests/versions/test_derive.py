@@ -13,7 +13,6 @@ import pytest
 
 import dlv.network.edits.edit as editing
 import dlv.versions.copying as copying
-import dlv.weights.store as store
 from dlv.adapters import safetensors
 from dlv.adapters.checkpoint import Tensor
 from dlv.canonical import hash_bytes
@@ -27,6 +26,7 @@ from dlv.network.inference import input_shapes, node_shapes
 from dlv.network.json_form import read
 from dlv.network.ops.op import op_of
 from dlv.network.patterns import template
+from dlv.weights.arrays import to_array
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 Action = Callable[[Editor], object]
@@ -48,7 +48,7 @@ def item(name: str = "w", shape: tuple[int, ...] = (4, 5), **given: Any) -> Reus
 
 def values(of: Reuse, seed: int = 0) -> Any:
     raw = copying.initial_values(of, seed)
-    return store.to_array(of.dtype, of.shape or (), raw)
+    return to_array(of.dtype, of.shape or (), raw)
 
 
 class TestBeginnings:
@@ -90,7 +90,7 @@ class TestBeginnings:
         torch = pytest.importorskip("torch")
         wide = np.random.default_rng(0).normal(0, 0.3, 5000)
         wide[:4] = [0, 1, -1, 1e-9]
-        found = store.to_array(dtype, (5000,), copying.narrowed(wide, dtype))
+        found = to_array(dtype, (5000,), copying.narrowed(wide, dtype))
         names = {"float8_e4m3": "float8_e4m3fn"}
         kind = getattr(torch, names.get(dtype, dtype))
         if dtype.startswith(("float8", "bfloat16")):
@@ -105,7 +105,7 @@ class TestBeginnings:
 
     def test_halfway_is_rounded_to_even(self) -> None:
         wide = np.array([1 + 2**-8, 1 + 3 * 2**-8, -1 - 2**-8])
-        found = store.to_array("bfloat16", (3,), copying.narrowed(wide, "bfloat16"))
+        found = to_array("bfloat16", (3,), copying.narrowed(wide, "bfloat16"))
         assert list(found) == [1, 1 + 2**-6, -1]
 
     def test_whole_numbers(self) -> None:
@@ -201,8 +201,7 @@ def _output(network: Network, tensors: list[Tensor], *given: Any) -> Any:
     module: Any = pytest.importorskip("dlv.network.torch.module")
     torch.set_num_threads(1)
     held = {
-        t.name: torch.from_numpy(np.array(store.to_array(t.dtype, t.shape, t.read())))
-        for t in tensors
+        t.name: torch.from_numpy(np.array(to_array(t.dtype, t.shape, t.read()))) for t in tensors
     }
     built = module.build(network, held, {}).eval()
     with torch.no_grad():

@@ -11,7 +11,7 @@ import pytest
 
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import UsageError
-from dlv.weights.store import to_array, to_tensors, to_torch
+from dlv.weights.arrays import to_array, to_tensors, to_torch
 
 NUMPY = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 NUMPY += ["float16", "float32", "float64", "complex64", "complex128"]

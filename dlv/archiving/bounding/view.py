@@ -15,7 +15,8 @@ from dlv.pas.coders.codecs import codec_of
 from dlv.pas.footer import Encoding
 from dlv.pas.level import Level, Unusable, level, needed
 from dlv.pas.read import ALL, read_matrix
-from dlv.weights.store import MatrixStore, to_array
+from dlv.weights.arrays import to_array
+from dlv.weights.store import MatrixStore
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from dlv.errors import Damaged, NewerFormat, UsageError
 FORMAT = "dlv/series/1"
 BLOCK = 4096  # points at most
 MOST_BLOCK_BYTES = 4 << 20  # of a block of tensors or blobs with more than one point
+HPARAMS = "hparams"  # the plugin of hyperparameters
 ADVICE = "old and new points are both shown; `--restarts preempt` hides the old ones"
 UNKNOWN, SCALARS, TENSORS, BLOBS = range(4)  # data classes; of unknown ones tensors are kept
 

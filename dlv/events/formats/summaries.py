@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dlv.dataclass import dataclass
+from dlv.events.formats.series import HPARAMS
 from dlv.events.logs.points import Metadata
 
 VARINT, FIXED64, BYTES, GROUP, END_GROUP, FIXED32 = range(6)
@@ -285,7 +286,7 @@ def version(data: bytes) -> float:
         return -1.0
 
 
-PLUGIN = "hparams"
+PLUGIN = HPARAMS
 SESSION = "_hparams_/session_start_info"  # the tag of a run that has some
 
 _SESSION_START, _VALUES = 3, 1

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 import dlv.weights.reading.approximation as approximation
-import dlv.weights.store as weight_store
 from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import NotFound, UsageError, nearest
 from dlv.kinds import Array, Raw
 from dlv.pas.layouts.segments import SEGMENT, words_of
+from dlv.weights.arrays import to_array
 from dlv.weights.reading.approximation import Approximation
 from dlv.weights.store import MatrixStore
 
@@ -201,7 +201,7 @@ class Reader:
     def tensor(self, name: str) -> Array:
         """A whole matrix; bfloat16 and float8 come as float32 of the same values."""
         dtype, shape, digest = self._found(name)
-        return weight_store.to_array(dtype, shape, self._store.matrix(digest))
+        return to_array(dtype, shape, self._store.matrix(digest))
 
     def slice(self, name: str) -> Slice:
         """A matrix of which only what is indexed is read: `f.slice("w")[10:20, :]`."""
@@ -269,7 +269,7 @@ class Slice:
         for first, last in _runs(chosen, _segment(self.dtype)):
             start, stop = chosen.span(first, last)
             raw = self._store.slice(self._digest, start, stop - start)
-            values = weight_store.to_array(self.dtype, (stop - start,), raw)
+            values = to_array(self.dtype, (stop - start,), raw)
             if stop - start == last - first:
                 out[first:last] = values
             else:
@@ -307,4 +307,4 @@ def _segment(dtype: str) -> int:
 
 
 def _empty(dtype: str, count: int) -> npt.NDArray[Any]:
-    return np.empty(count, weight_store.to_array(dtype, (0,), b"").dtype)
+    return np.empty(count, to_array(dtype, (0,), b"").dtype)

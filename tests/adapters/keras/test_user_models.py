@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-import dlv.weights.store as store
 from dlv.adapters.checkpoint import Checkpoint
 from dlv.adapters.keras.writer import save_network as write_keras
 from dlv.errors import DlvError
 from dlv.evaluation import engines
 from dlv.network.agreement import distance
 from dlv.network.program import program
+from dlv.weights.arrays import to_array
 from tests.adapters.keras.comparing import drawn, filled, imported, off, raw
 from tests.adapters.keras.user_models import MODELS
 
@@ -37,7 +37,7 @@ def answers(checkpoint: Checkpoint, name: str, precision: str, given: list[Any])
 
     def tensor(wanted: str) -> Any:
         item = held[network.aliases.get(wanted, wanted)]
-        return store.to_array(item.dtype, item.shape, item.read())
+        return to_array(item.dtype, item.shape, item.read())
 
     shapes = {item.name: (item.dtype, item.shape) for item in held.values()}
     inputs = dict(zip((item.name for item in network.inputs), given, strict=True))
