@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -11,7 +10,6 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import dlv.repository.revisions as revisions
-import dlv.versions.copying as copying
 import dlv.versions.history as history
 import dlv.weights.reading.interval_statistics as interval_statistics
 import dlv.weights.snapshots as snapshots
@@ -520,7 +518,9 @@ def _difference(
     if not all(known) and len(before) != len(after):
         return None
     if turn is not None:
-        after = copying.turned(new.dtype, after, *turn)
+        from dlv.versions.copying import turned  # and with it all that edits networks
+
+        after = turned(new.dtype, after, *turn)
     progress((old.nbytes or 0) + (new.nbytes or 0))
     return weight_statistics.difference(old.dtype, before, new.dtype, after)
 
@@ -563,6 +563,8 @@ def count_lines(old: bytes, new: bytes) -> LineCounts | None:
         after.pop()
     if len(before) + len(after) > MOST_LINES:
         return None
+    import difflib
+
     kept = sum(
         block.size for block in difflib.SequenceMatcher(None, before, after).get_matching_blocks()
     )

@@ -133,7 +133,6 @@ class WeightWriter(PackFiles):
     def __init__(
         self, store: Known, *, jobs: int = 1, recheck: str = "hash", buffer: int = BUFFER
     ) -> None:
-        _keep_freed_memory()
         super().__init__(store, buffer)
         self._store = store
         self._content = {"hash": True, "stat": False}[recheck]
@@ -377,15 +376,6 @@ def _step(dtype: str, size: int | None = None) -> int:
     """About `SLICE` or `size` bytes, but whole elements."""
     item = element_bytes(dtype)
     return max(item, (SLICE if size is None else size) // item * item)
-
-
-def _keep_freed_memory() -> None:
-    """Let glibc hand out freed megabytes again instead of returning them to the system.
-
-    It does so for all sizes up to that of the largest block it has seen freed (32 MiB at
-    most). Without this half of the time goes into pages that are faulted in again and again.
-    """
-    bytes((32 << 20) - (64 << 10))  # of zeros, so it costs no memory
 
 
 def _flat(raw: Raw) -> Raw:

@@ -146,16 +146,26 @@ class ContextCodec(Protocol):
         ...
 
 
+def _tally(contexts: Bytes) -> NDArray[np.int64]:
+    """How often each byte stands there: two at a time, which takes half as long."""
+    even = len(contexts) & ~1
+    pairs = np.bincount(np.ascontiguousarray(contexts[:even]).view(np.uint16), minlength=1 << 16)
+    counts: NDArray[np.int64] = pairs.reshape(256, 256).sum(0) + pairs.reshape(256, 256).sum(1)
+    if even < len(contexts):
+        counts[contexts[-1]] += 1
+    return counts
+
+
 class Order:
     """Digits stably sorted by context; worked out once for both codecs."""
 
     def __init__(self, contexts: Bytes, limit: int = CONTEXTS) -> None:
         if len(contexts) > MAX_DIGITS:
             raise Damaged(f"a context chunk holds {len(contexts)} digits, not <= {MAX_DIGITS}")
-        counts = np.bincount(contexts, minlength=limit)
-        if len(counts) > limit:
+        counts = _tally(contexts)
+        if counts[limit:].any():
             raise Damaged(f"a context is not below {limit}")
-        self.counts: NDArray[np.int64] = counts
+        self.counts: NDArray[np.int64] = counts[:limit]
         # Of single bytes numpy's stable sort is a counting sort.
         self.index: NDArray[np.intp] = np.argsort(contexts, kind="stable")
 
