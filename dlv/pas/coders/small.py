@@ -192,6 +192,8 @@ class _Coder:
         """A plane in the order of its contexts, or as it is where that says nothing."""
         unit = self.codec.unit
         data = self.codec.encode_sorted(order.gather(plane, unit), ends)
+        if len(data) <= len(plane) // CONSTANT:  # contexts, which have their own price, say nothing
+            return _plain(plane, unit)
         return _smaller(self.codec.get_config(), data, plane)
 
     def _exponents(self, start: int) -> NDArray[np.uint16]:
