@@ -31,6 +31,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from benchmarks.sizes import commands
+from benchmarks.sizes.data import apart, moved, weights, write_large, write_pair
 from benchmarks.storage import models
 from benchmarks.storage.corpora import Corpus, default_cache
 from benchmarks.storage.models import Model
@@ -50,17 +51,6 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def moved(values: Any, spread: float, seed: int) -> Any:
-    random = np.random.default_rng(seed)
-    step = random.standard_normal(values.shape, np.float32) * np.float32(spread)
-    return (values + step).astype(values.dtype)
-
-
-def weights(shape: Sequence[int], seed: int) -> Any:
-    random = np.random.default_rng(seed)
-    return random.standard_normal(shape, np.float32) * np.float32(0.02)
-
-
 def sides(folder: Path, given: Any) -> Figures:
     """Pairs of one side each, as many matrices as fill `--gigabytes`, at least one."""
     found: Figures = {}
@@ -69,10 +59,7 @@ def sides(folder: Path, given: Any) -> Figures:
             continue
         count = max(1, round(given.gigabytes * 1e9 / (8 * side * side)))
         files = [folder / f"{side}-{part}.safetensors" for part in "ab"]
-        first = {f"w{n:05}": weights((side, side), n) for n in range(count)}
-        save_file(first, files[0])
-        save_file({k: moved(v, 2e-5, n) for n, (k, v) in enumerate(first.items())}, files[1])
-        del first
+        apart(write_pair, files, (side, side), count)
         store = folder / f"sides-{side}"
         commands.commit(store, files)
         before = commands.packs(store)
@@ -99,10 +86,7 @@ def sides(folder: Path, given: Any) -> Figures:
 def pair(folder: Path, _: Any) -> Figures:
     """100 tensors of 1024 x 1250."""
     files = [folder / "a.safetensors", folder / "b.safetensors"]
-    first = {f"layer{n:03}": weights((1024, 1250), n) for n in range(100)}
-    save_file(first, files[0])
-    second = {k: moved(v, 2e-5, n) for n, (k, v) in enumerate(first.items())}
-    save_file(second, files[1])
+    apart(write_pair, files, (1024, 1250), 100)
     raw = sum(file.stat().st_size for file in files)
     found: Figures = {}
     store = folder / "pair"
@@ -130,11 +114,8 @@ def pair(folder: Path, _: Any) -> Figures:
         if effort == "normal":
             found["checkout"] = checkout(copy, files)
         shutil.rmtree(copy)
-    found["peers"] = peers(
-        {k: models.matrix(v) for k, v in second.items()},
-        {k: models.matrix(v) for k, v in first.items()},
-        (PCODEC, FOLDED),
-    )
+    base, target = (models.load(file) for file in files)
+    found["peers"] = peers(target, base, (PCODEC, FOLDED))
     return found
 
 
@@ -349,7 +330,7 @@ def memory(folder: Path, given: Any) -> Figures:
     store.mkdir()
     commands.run(store, "init")
     for number in (1, 2):
-        write_large(store / commands.MODEL, shape, count, number)
+        apart(write_large, store / commands.MODEL, shape, count, number)
         for command in (f"add {commands.MODEL}", f"commit -m {number} --name model"):
             ran = commands.run(store, *command.split(), limit=limit)
             found[f"{command.split()[0]} {number}"] = round(ran.peak)
@@ -362,22 +343,6 @@ def memory(folder: Path, given: Any) -> Figures:
 
 # What Python, numpy and threads' stacks reserve and never touch.
 ADDRESSES = 1500 << 20
-
-
-def write_large(path: Path, shape: tuple[int, int], count: int, version: int) -> None:
-    """A safetensors file written tensor by tensor."""
-    size = 4 * shape[0] * shape[1]
-    header = {
-        f"w{n}": {"dtype": "F32", "shape": list(shape), "data_offsets": [n * size, (n + 1) * size]}
-        for n in range(count)
-    }
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for n in range(count):
-            values = weights(shape, n)
-            file.write((values if version == 1 else moved(values, 2e-5, n)).tobytes())
 
 
 PARTS: dict[str, Callable[[Path, Any], Figures]] = {

@@ -381,8 +381,6 @@ class Planner:
         small = self._raw(digest) <= SMALL
         matrix = self.stored[digest]
         guessed: list[tuple[Choice, float]] = []
-        if matrix.delta is not None or small or self.effort == "high":
-            guessed.append((Choice(digest, None, "materialise"), near.alone))
         for base, share in near.bases:
             plain = Choice(digest, base, "sub")
             in_context = Choice(digest, base, "context")
@@ -391,10 +389,13 @@ class Planner:
                 continue
             # As it is stored already, it need not be encoded again.
             stored = matrix.delta is not None and matrix.delta["base"] == base
-            if not stored or matrix.layout["id"] != "units":
-                guessed.append((plain, share))
+            # What is likely the smallest comes first: of what is tried the best so far is kept.
             if self.effort != "fast" and not (stored and matrix.contexts):
                 guessed.append((in_context, self._in_context(digest, base, share)))
+            if not stored or matrix.layout["id"] != "units":
+                guessed.append((plain, share))
+        if matrix.delta is not None or small or self.effort == "high":
+            guessed.append((Choice(digest, None, "materialise"), near.alone))
         if matrix.delta is not None and matrix.layout["id"] == "units" and not small:
             # Estimates are not so certain that they should undo what an archive did before.
             least = STEADY * matrix.stored / max(1, self._raw(digest))

@@ -20,8 +20,9 @@ from dlv.pas.layouts.segments import element_bytes
 
 SAMPLES = 6  # tensors
 ELEMENTS = 1 << 19  # of each
-# What a second thread adds: the interpreter runs in one at a time, numpy and the coders in all.
-PER_THREAD = 0.6
+# What a second thread adds: the interpreter runs in one at a time, and memory serves both.
+PER_THREAD = 0.35
+BESIDE = 0.8  # seconds for the plan, the database, and what ends an archive
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def rehearse(
     pace = spent / max(1, taken)
     ratio = made / expected if expected else 1.0
     threads = 1 + PER_THREAD * (jobs - 1)
-    seconds = 0.0
+    seconds = BESIDE
     for choice, encoding in chosen:
         raw = encoding.nbytes or 0
         tried = estimates(choice)
