@@ -38,7 +38,7 @@ def archived(outcome: Archived) -> tuple[dict[str, Any], list[Block]]:
     }
     if outcome.left:
         fields["time is over"] = f"{outcome.left} tensors are left: dlv archive"
-    if outcome.left_seconds is not None and outcome.left_seconds >= 1:
+    if outcome.left_seconds is not None and outcome.left_seconds >= 2:
         fields["time"] = f"about {_duration(outcome.left_seconds)}"
     if slowest is not None:
         fields["slowest"] = f"{slowest.label}: {seconds(slowest.microseconds)}"
