@@ -76,6 +76,8 @@ bench: $(BENCH)
 	done
 	@echo "== benchmarks/storage"
 	@$(BIN)/python -m benchmarks.storage --corpus $(or $(CORPUS),lenet) $(ARGS)
+	@echo "== benchmarks/sizes"
+	@$(BIN)/python -m benchmarks.sizes --only sides,pair,dtypes
 	@echo "== benchmarks/progressive"
 	@$(BIN)/python -m benchmarks.progressive
 	@echo "== benchmarks/dql"

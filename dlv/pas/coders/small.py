@@ -38,7 +38,7 @@ CONSTANT = 1 << 8
 # The part of its bytes that a matrix may spend on scales of rows and columns.
 MOST_SCALES = 1 / 24
 # Differences of a matrix up to this many bytes are kept from measuring to coding.
-HELD = 64 << 20
+HELD = 32 << 20
 
 
 def encode_plain(
