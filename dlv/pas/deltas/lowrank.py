@@ -173,8 +173,7 @@ def find_low_rank(
 ) -> list[Predicted]:
     """Products of low rank that pay, alone and beside a shrink by one number.
 
-    `shrunk` is what shows without a low rank; behind one it may be another, or there may be one
-    where none was seen.
+    `shrunk` is what shows without a low rank; there may be one behind it where none was seen.
     """
     if min(scaled.pair.rows, scaled.pair.columns) < LEAST_SIDE:
         return []
@@ -186,13 +185,11 @@ def find_low_rank(
         low = _low_rank(scaled, None, most, 2)
         if low is not None:
             found.append(([low[0]], low[1]))
-            start = np.ldexp(low[2][1], -scaled.columns)
-            rest = Alphas.of(scaled, low[2], part=PART)
-            alphas = (
-                rest.whole()
-                if rest.share() > max(FAINT, PART * SEEN / len(scaled.pair.target))
-                else None
-            )
+            if alphas is None:
+                start = np.ldexp(low[2][1], -scaled.columns)
+                rest = Alphas.of(scaled, low[2], part=PART)
+                seen = rest.share() > max(FAINT, PART * SEEN / len(scaled.pair.target))
+                alphas = rest.whole() if seen else None
         first = None if alphas is None else _shrink(alphas, by_row=False)
         if first is None:
             return found
