@@ -93,7 +93,7 @@ HOMES = {
     "sqlalchemy": "hub/",
     "numpy": "",
     "numba": "pas/coders/compiled.py pas/solvers/compiled.py",
-    "torch": "weights/store.py adapters/ network/torch/types.py training/ integrations/",
+    "torch": "weights/arrays.py adapters/ network/torch/types.py training/ integrations/",
     "onnx": "adapters/ evaluation/imported.py",
     "h5py": "adapters/",
     "lightning": "integrations/lightning.py",
