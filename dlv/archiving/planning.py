@@ -262,9 +262,11 @@ class Planner:
 
     def layout(self, scope: Sequence[str], advance: Advance) -> Layout:
         """Measure what is in scope; the rest may only stay as it is."""
-        near = self._bases(scope)
+        # What takes time is reading, or encoding where everything is tried.
+        trying = self.effort == "high"
+        near = self._bases(scope, _unheard if trying else advance)
         self._learn(near)
-        tried = self._try(scope, near, advance)
+        tried = self._try(scope, near, advance if trying else _unheard)
         numbers = {digest: number for number, digest in enumerate(self.stored, 1)}
         edges: list[tuple[int, int, str, int, int]] = []
         choices: list[Choice | None] = []
@@ -341,7 +343,7 @@ class Planner:
         chunks = 0 if self._raw(matrix.hash) <= SMALL else matrix.planes
         return self.speeds.microseconds(manner, self._raw(matrix.hash), matrix.stored, chunks)
 
-    def _bases(self, scope: Sequence[str]) -> dict[str, Near]:
+    def _bases(self, scope: Sequence[str], advance: Advance) -> dict[str, Near]:
         """For each matrix the few candidates that are nearest to it, and what they leave of it."""
         found = candidates(self.known, self.snapshots, self.stored)
         near: dict[str, Near] = {}
@@ -356,6 +358,7 @@ class Planner:
         wanted = {digest for digest in wanted if len(found.get(digest, ())) > 0}
         for digest, raw in self.together(wanted):
             self._sketches[digest] = sketch(raw, self.stored[digest].dtype)
+            advance(len(raw))
         for digest in new:
             dtype = self.stored[digest].dtype
             bits = format_of(dtype).bits
@@ -465,6 +468,10 @@ class Planner:
                     stopped.set()
                     raise
         return {choice: tried for made in outcomes for choice, tried in made}
+
+
+def _unheard(_: int) -> None:
+    """Progress that is not shown."""
 
 
 class Room:

@@ -272,15 +272,17 @@ def carry_out(
     clock = _Clock(deadline)
     while todo or plan.carried or plan.objects:
         with Packing(store) as packing:
-            taken = clock.begin()
+            clock.begin()
+            before = len(todo)
             with _Encoder(tryouts, jobs) as encoder:
                 for choice, encoding in encoder.taken(todo, lambda: clock.room(packing.stored)):
                     if _encode(packing, tryouts, choice, encoding):
                         written.matrices += 1
-                    taken += encoding.nbytes or 0
                     advance((encoding.nbytes or 0) * ENCODING)
             late = clock.late()
-            if not todo or late:
+            if late and len(todo) == before:
+                break
+            if not todo and not late:  # what is carried along only frees room
                 for encoding in plan.carried:
                     packing.carry(encoding)
                 for kind, name in plan.objects:
@@ -318,9 +320,8 @@ class _Clock:
         self._began = self._ended = 0.0
         self._after = 0.5  # seconds of verifying for each of encoding, as far as is known
 
-    def begin(self) -> int:
+    def begin(self) -> None:
         self._began = time.monotonic()
-        return 0
 
     def room(self, stored: int) -> bool:
         """Whether one more matrix may go into these packs."""

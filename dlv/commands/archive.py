@@ -85,9 +85,10 @@ def run(
         _bounds(call, refs, given)
         return
     # Each matrix has a thread already: with more of them below numpy they only wait for another.
+    # numpy looks at this when it is imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import dlv.views.archive as view
 
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     options = {name: given[name] for name in _ASKED.split()}
     options |= {"scheme": given["retrieval"], "explore": target is not None}
     options["effort"] = given["effort"] or "normal"
