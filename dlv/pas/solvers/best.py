@@ -209,6 +209,7 @@ TRIES = 6000  # chains in a round, those first that look best
 MANY = 200_000  # matrices, of which each iteration takes a second or more
 ANNEAL = 5000  # random swaps, where there are few enough matrices for them to matter
 FEW = 1000
+LOOKS = 200_000  # at members of a group, each of which a random swap may have to look at
 RIVALS = 100_000  # edges up to which the paper's plans are looked at, too
 # Random swaps of many matrices, where each has a budget of its own: a third of a per cent less.
 # Sums of many leave chains little to miss. Few swaps come back from little heat alone.
@@ -251,7 +252,8 @@ def priced(instance: Instance) -> Longs:
         polished = Search(instance, instance.tree(edges))
         polished.explore(weights, MOST, 8, tries)
         if few:
-            rounds = min(ANNEAL, 250 * instance.graph.vertices)
+            largest = max(len(group) for group in instance.groups)
+            rounds = min(ANNEAL, 250 * instance.graph.vertices, LOOKS // largest)
             usual = instance.size(polished.tree) // instance.graph.vertices
             for seed, heat in enumerate((usual, usual // 4, usual // 16), 1):
                 found = polished.anneal(rounds, seed, heat)
