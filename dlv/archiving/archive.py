@@ -78,8 +78,8 @@ class Archived:
     written: int = 0
     freed: int = 0
     waiting: int = 0
-    left: int = 0  # matrices that time ran out for
-    left_seconds: float | None = None  # that a plan would take, by a sample
+    left: int = 0  # matrices that the deadline left for the next run
+    left_seconds: float | None = None  # predicted for a dry run
     resumed: bool = False
     tradeoff: Sequence[Point] = ()
     today: Point | None = None
@@ -134,14 +134,17 @@ def _rehearse(
     request: Request,
     outcome: Archived,
 ) -> None:
-    """Say how long the rest will take; and how much more it stores than estimates had it."""
-    told = rehearsal.rehearse(
-        *(chosen, plan.layout.tried.__getitem__, tried.matrix, request.speeds),
+    """Put the predicted time into the outcome, and correct its size by the sample."""
+    forecast = rehearsal.rehearse(
+        chosen,
+        plan.layout.tried.__getitem__,
+        tried.matrix,
+        request.speeds,
         thorough=request.effort == "high",
         jobs=request.jobs,
     )
-    outcome.left_seconds = told.seconds
-    outcome.after += told.more
+    outcome.left_seconds = forecast.seconds
+    outcome.after += forecast.more
 
 
 ALPHAS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)  # times the fastest possible reading
@@ -242,20 +245,20 @@ def _chosen(plan: Proposal, planner: Planner, *, hurried: bool) -> list[tuple[Ch
 
 
 def _most_saved_first(
-    plan: Proposal, found: Sequence[tuple[int, int, Choice]]
+    plan: Proposal, rows: Sequence[tuple[int, int, Choice]]
 ) -> list[tuple[int, int, Choice]]:
-    """By the part of its bytes that each saves, but no matrix before what it will rest on."""
-    held = {matrix.hash: matrix for matrix in plan.layout.matrices}
+    """Sort by the share of bytes saved, but never a delta before its new base."""
+    matrices_by_hash = {matrix.hash: matrix for matrix in plan.layout.matrices}
     waiting: dict[str, list[tuple[int, int, Choice]]] = {}
-    pending = {choice.matrix for _, _, choice in found}
+    pending = {choice.matrix for _, _, choice in rows}
     ready: list[tuple[float, int, tuple[int, int, Choice]]] = []
 
     def push(row: tuple[int, int, Choice]) -> None:
-        matrix = held[row[2].matrix]
+        matrix = matrices_by_hash[row[2].matrix]
         saved = matrix.stored - plan.layout.tried[row[2]].bytes
         heapq.heappush(ready, (-saved / max(1, raw_bytes(matrix)), row[1], row))
 
-    for row in found:
+    for row in rows:
         base = row[2].base
         if base is not None and base in pending:
             waiting.setdefault(base, []).append(row)
@@ -283,7 +286,12 @@ def _carry_out(
     summary = f"{len(chosen)} tensors stored again"
     with progress("Encoding", total) as bar:
         written = reencode.carry_out(
-            *(repository, work, tried, request.author, summary, bar.advance),
+            repository,
+            work,
+            tried,
+            request.author,
+            summary,
+            bar.advance,
             jobs=request.jobs,
             deadline=request.deadline,
         )

@@ -1,7 +1,7 @@
-"""What encodings would take, told from sketches: a few elements of a matrix and of its base.
+"""Estimated sizes of encodings, from sketches: a few elements of a matrix and of its base.
 
-The plain difference of a sketch is coded as that of the matrix would be; that is within two parts
-in a hundred. What predictors and contexts take off shows only when the matrix is coded.
+The plain difference of a sketch is coded like that of the matrix, which is within a few percent.
+How much predictors and contexts save is only known once the matrix is coded.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ import numpy as np
 
 from dlv.archiving.tryouts import Choice, Tried
 from dlv.pas.coders.numbers import NumbersCodec
-from dlv.pas.deltas.pair import signed_words
-from dlv.pas.floats import Words, differences, format_of
+from dlv.pas.floats import Words, differences, format_of, signed_words
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import SEGMENT, raw_of, words_of
 
 Effort = Literal["fast", "normal", "high"]
 
-# Of the plain difference, what contexts and predictors left on average: .77 to .91 on models.
+# The share of the plain difference that contexts and predictors leave: .77 to .91 on models.
 IN_CONTEXT = 0.86
 
 
@@ -46,7 +45,7 @@ def alone_share(words: Words, dtype: str) -> float:
 
 
 def estimated(choice: Choice, encoding: Encoding, share: float) -> Tried:
-    """A choice as if it had been tried, by the part of its bytes that it takes."""
+    """The expected outcome of a choice that takes this share of the matrix's bytes."""
     raw = encoding.nbytes or 0
     width, _ = words_of(encoding.dtype)
     segments = -(-raw // (width * SEGMENT))

@@ -158,8 +158,8 @@ Advance = Callable[[int], None]
 BASES = 2  # of the candidates, so many are tried
 FAR = 0.92  # a base whose difference takes more than this part of the bits is not tried
 AT_ONCE = 64 << 20  # bytes of the matrices that several threads encode
-DOUBT = 1.03  # times what was usual, what a difference is expected to take
-STEADY = 0.9  # of what a difference takes now, for another to be worth a try
+DOUBT = 1.03  # estimates are this much above the usual size
+STEADY = 0.9  # a new delta must be estimated below this share of the current one
 KEEP = "keep"  # kind of the edge that leaves a matrix as it is stored now
 EVERY_STATE = ("live", "recovered", "removed", "undone")
 
@@ -262,7 +262,7 @@ class Planner:
 
     def layout(self, scope: Sequence[str], advance: Advance) -> Layout:
         """Measure what is in scope; the rest may only stay as it is."""
-        # What takes time is reading, or encoding where everything is tried.
+        # The bar follows the slow part: encoding if everything is tried, otherwise reading.
         trying = self.effort == "high"
         near = self._bases(scope, _unheard if trying else advance)
         self._learn(near)
@@ -344,7 +344,7 @@ class Planner:
         return self.speeds.microseconds(manner, self._raw(matrix.hash), matrix.stored, chunks)
 
     def _bases(self, scope: Sequence[str], advance: Advance) -> dict[str, Near]:
-        """For each matrix the few candidates that are nearest to it, and what they leave of it."""
+        """For each matrix its nearest candidates, and how large these deltas would be."""
         found = candidates(self.known, self.snapshots, self.stored)
         near: dict[str, Near] = {}
         new = []
@@ -377,9 +377,9 @@ class Planner:
         return near
 
     def _choices(self, digest: str, near: Near) -> Iterator[tuple[Choice, float | None]]:
-        """Ways to store a matrix, each with the part of its bytes that it takes; None: to be tried.
+        """Ways to store a matrix, each with the estimated share of its bytes; None: encode to see.
 
-        With little effort a matrix is encoded once, in the way that was chosen by estimates.
+        With `fast` and `normal` effort only the chosen way is encoded, once.
         """
         small = self._raw(digest) <= SMALL
         matrix = self.stored[digest]
@@ -392,7 +392,7 @@ class Planner:
                 continue
             # As it is stored already, it need not be encoded again.
             stored = matrix.delta is not None and matrix.delta["base"] == base
-            # What is likely the smallest comes first: of what is tried the best so far is kept.
+            # The likely smallest comes first, since only the best so far keeps its bytes.
             if self.effort != "fast" and not (stored and matrix.contexts):
                 guessed.append((in_context, self._in_context(digest, base, share)))
             if not stored or matrix.layout["id"] != "units":
@@ -400,7 +400,7 @@ class Planner:
         if matrix.delta is not None or small or self.effort == "high":
             guessed.append((Choice(digest, None, "materialise"), near.alone))
         if matrix.delta is not None and matrix.layout["id"] == "units" and not small:
-            # Estimates are not so certain that they should undo what an archive did before.
+            # An estimate must promise a clear gain before it undoes an earlier archive.
             least = STEADY * matrix.stored / max(1, self._raw(digest))
             guessed = [row for row in guessed if row[1] < least or row[0].kind != "context"]
         for choice, share in guessed:
@@ -410,7 +410,7 @@ class Planner:
     def _in_context(self, digest: str, base: str, share: float) -> float:
         """The part of its bytes that a matrix takes in context, given that of a plain difference.
 
-        The other way round it takes nearly the same; and other matrices tell what is usual here.
+        The reverse delta takes nearly as much; otherwise other matrices of this repository tell.
         """
         turned = self.tryouts.known(Choice(base, digest, "context"))
         if turned is not None:
@@ -418,7 +418,7 @@ class Planner:
         return share * self._usual
 
     def _learn(self, near: Mapping[str, Near]) -> None:
-        """What contexts left of plain differences so far."""
+        """Learn how much contexts saved on matrices that are archived already."""
         ratios = [
             tried.stored / (self._raw(digest) * share)
             for digest, found in near.items()
@@ -426,7 +426,7 @@ class Planner:
             if share > 0
             and (tried := self.tryouts.known(Choice(digest, base, "context"))) is not None
         ]
-        # What was made already is not given up for what may be as good.
+        # An encoding that exists is not replaced by one that may only be as good.
         self._usual = DOUBT * float(np.median(ratios)) if ratios else IN_CONTEXT
 
     def _try(
@@ -452,7 +452,6 @@ class Planner:
             with room.of(self._raw(digest)):
                 return work(digest)
 
-        # What is only estimated needs no threads.
         room, stopped = Room(AT_ONCE), threading.Event()
 
         # Tensor by tensor, so that target and base are both decoded still.

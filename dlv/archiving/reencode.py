@@ -82,7 +82,7 @@ class Packing(PackFiles):
         self._empty.append(encoding)
 
     def stored_now(self, encoding: Encoding) -> int:
-        """Bytes of the chunks that a matrix has now; its part of those that it shares."""
+        """Bytes that a matrix takes in its current packs, with its share of shared chunks."""
         pieces = self._store.chunks(encoding.matrix)
         return sum(piece.length * piece.count // max(1, piece.raw) for piece in pieces)
 
@@ -175,7 +175,7 @@ Advance = Callable[[int], None]
 DEAD = 0.05  # a pack of which a larger part is used no more is written again,
 LITTLE = 64 << 20  # and a pack of up to so many bytes whatever part that is
 BATCH = 1 << 29  # bytes of new packs after which the index is switched
-# How the time for a matrix divides into encoding it and reading it back, by experience.
+# Measured shares of the time that a matrix takes: encoding it, and reading it back.
 ENCODING, VERIFYING = 4, 1
 
 
@@ -264,7 +264,7 @@ def carry_out(
 ) -> Written:
     """Write, verify, switch. The caller holds `repository.writing()`.
 
-    Past the deadline (of `time.monotonic`) nothing more is begun: what is left keeps its place.
+    No matrix is started after the deadline (of `time.monotonic`); the rest keep their encoding.
     """
     store = MatrixStore.of(repository)
     todo = deque(plan.choices)
@@ -282,7 +282,7 @@ def carry_out(
             late = clock.late()
             if late and len(todo) == before:
                 break
-            if not todo and not late:  # what is carried along only frees room
+            if not todo and not late:  # carrying other matrices along only frees space
                 for encoding in plan.carried:
                     packing.carry(encoding)
                 for kind, name in plan.objects:
@@ -305,7 +305,7 @@ def carry_out(
 
 @dataclass
 class Written:
-    """What was done: bytes of new packs, matrices encoded anew, and those that time ran out for."""
+    """The result: bytes of the new packs, matrices encoded, and matrices left for the next run."""
 
     bytes: int = 0
     matrices: int = 0
@@ -313,12 +313,12 @@ class Written:
 
 
 class _Clock:
-    """How much may still be begun: what was encoded has to be verified in time, too."""
+    """Decides what may still start before the deadline, with time left to verify it."""
 
     def __init__(self, deadline: float | None) -> None:
         self._deadline = deadline
         self._began = self._ended = 0.0
-        self._after = 0.5  # seconds of verifying for each of encoding, as far as is known
+        self._after = 0.5  # seconds to verify what one second encoded, as measured so far
 
     def begin(self) -> None:
         self._began = time.monotonic()
@@ -342,7 +342,7 @@ class _Clock:
 
 
 class _Encoder:
-    """Encodes ahead in threads, so many bytes at once; hands over in the order of the plan."""
+    """Encodes in threads ahead of the writer, and yields in the order of the plan."""
 
     def __init__(self, tryouts: Tryouts, jobs: int) -> None:
         self._tryouts = tryouts
@@ -353,7 +353,7 @@ class _Encoder:
     def taken(
         self, todo: deque[tuple[Choice, Encoding]], more: Callable[[], bool]
     ) -> Iterator[tuple[Choice, Encoding]]:
-        """What is ready, one after the other, as long as `more` lets another begin."""
+        """Yield each choice once it is encoded; start new ones while `more` returns true."""
         ahead: deque[tuple[tuple[Choice, Encoding], Future[None]]] = deque()
         while True:
             while todo and len(ahead) < 2 * self._jobs and more():
@@ -381,7 +381,7 @@ class _Encoder:
 def _encode(packing: Packing, tryouts: Tryouts, choice: Choice, encoding: Encoding) -> bool:
     """Own chunks for a large matrix; a small one's planes share theirs.
 
-    False: it would take more than it does as it is, and stays that.
+    Return False if the matrix keeps its encoding because the new one is no smaller.
     """
     pooled = tryouts.pooled(choice, encoding)
     if pooled is not None:
@@ -390,7 +390,7 @@ def _encode(packing: Packing, tryouts: Tryouts, choice: Choice, encoding: Encodi
             packing.pool(made, plane, data)
         return True
     with tryouts.made(choice, encoding) as (tried, parts):
-        # What is a difference now may be what its new base rests on: then there is no way back.
+        # A matrix that is a delta now may be a base of its own new base, so it cannot stay one.
         if encoding.delta is None and tried.stored >= packing.stored_now(encoding):
             packing.carry(encoding)
             return False

@@ -1,4 +1,4 @@
-"""What an archive will take, told by a sample: a block of rows of some tensors, encoded."""
+"""Predicts time and size of an archive by encoding a block of rows of some tensors."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from dlv.pas.layouts.segments import element_bytes
 
 SAMPLES = 6  # tensors
 ELEMENTS = 1 << 19  # of each
-# What a second thread adds: the interpreter runs in one at a time, and memory serves both.
+# The gain of each further thread: they share the interpreter and the memory bus.
 PER_THREAD = 0.35
-BESIDE = 0.8  # seconds for the plan, the database, and what ends an archive
+FIXED_SECONDS = 0.8  # for the plan, the database, and deleting old packs
 
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """Seconds that are left to do, and bytes that all choices will take beyond the estimate."""
+    """The seconds that the archive will take, and its bytes above the estimate."""
 
     seconds: float
     more: int
@@ -42,7 +42,7 @@ def rehearse(
     thorough: bool,
     jobs: int,
 ) -> Rehearsed:
-    """Encode a sample of what was chosen by estimates, and read the rest off that."""
+    """Encode a sample of the estimated choices and extrapolate."""
     guessed = [row for row in chosen if not estimates(row[0]).exact]
     taken = 0
     spent = expected = made = 0.0
@@ -64,7 +64,7 @@ def rehearse(
     pace = spent / max(1, taken)
     ratio = made / expected if expected else 1.0
     threads = 1 + PER_THREAD * (jobs - 1)
-    seconds = BESIDE
+    seconds = FIXED_SECONDS
     for choice, encoding in chosen:
         raw = encoding.nbytes or 0
         tried = estimates(choice)
@@ -85,7 +85,7 @@ def _manner(choice: Choice) -> str:
 
 
 def _spread(guessed: Sequence[tuple[Choice, Encoding]]) -> list[tuple[Choice, Encoding]]:
-    """Some of them, each about as many bytes after the one before."""
+    """A few choices, spaced evenly by bytes."""
     rows = [row for row in guessed if row[0].base is not None and (row[1].nbytes or 0) > SMALL]
     if len(rows) <= SAMPLES:
         return rows

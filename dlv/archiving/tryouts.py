@@ -175,8 +175,8 @@ class Tried:
 
 @dataclass(frozen=True)
 class Near:
-    """What sketches tell of a matrix: the nearest bases, each with the part of the matrix's bytes
-    that the plain difference takes, and the part that it takes by itself."""
+    """Estimates from sketches: the nearest bases with the share of the matrix's bytes that each
+    plain difference takes, and the share that the matrix takes by itself."""
 
     bases: Sequence[tuple[str, float]] = ()
     alone: float = 1.0
@@ -301,7 +301,7 @@ class Tryouts:
 
     @contextlib.contextmanager
     def made(self, choice: Choice, encoding: Encoding) -> Iterator[tuple[Tried, Iterator[Part]]]:
-        """A choice and its parts: from the notes where they are whole, else made and noted now."""
+        """Yield the outcome and parts of a choice, from the notes or encoded now."""
         with self._lock:
             note = self._notes.get(choice)
             places = None if note is None or note.kept is None else self._replay(note.kept)
@@ -312,7 +312,9 @@ class Tryouts:
             assert attempt.encoding is not None
             tried = Tried(attempt.encoding, attempt.stored, len(attempt.places))
             with self._lock:
-                self._best.pop(choice.matrix, None)  # it was chosen: no other counts any more
+                self._best.pop(
+                    choice.matrix, None
+                )  # the plan chose this one, so no other needs to be kept
                 self._keep(choice, tried, attempt)
             yield tried, attempt.parts()
 
@@ -324,7 +326,7 @@ class Tryouts:
             yield part
 
     def forget_bytes(self) -> None:
-        """What was kept is in packs now: make room for what comes next."""
+        """Delete the kept bytes, which are in packs now, to make room for the next batch."""
         with self._lock:
             try:
                 self._bytes.truncate(0)
@@ -334,10 +336,10 @@ class Tryouts:
             self._best.clear()
 
     def known(self, choice: Choice) -> Tried | None:
-        """What came out, if it was tried before.
+        """The outcome of a choice, if it was tried before.
 
-        Not of what was made and not carried out: an archive that goes on after an interruption
-        sees what it saw, and so comes to the same plan.
+        Outcomes whose bytes are not in a pack yet do not count, so that an interrupted archive
+        makes the same plan again.
         """
         note = self._notes.get(choice)
         return None if note is None or note.kept is not None else note.tried
@@ -370,7 +372,7 @@ class Tryouts:
         return made, planes
 
     def matrix(self, name: str) -> Raw:
-        """The bytes of a matrix; the last few are at hand."""
+        """The bytes of a matrix; the last few stay in memory."""
         return self._matrices(name)
 
     def pause(self) -> None:
@@ -397,7 +399,7 @@ class Tryouts:
         base = self._matrices(choice.base)
         given = (target, base, dtype, shape, choice.matrix, choice.base)
 
-        # Not decoded again here: whoever writes packs reads all of them back.
+        # `reencode.verify` reads every matrix back from its pack, so nothing is decoded here.
         def encode(attempt: Attempt) -> Encoding:
             if choice.kind == "sub":
                 return small.encode_plain(*given, attempt.put, check=False)

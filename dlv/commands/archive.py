@@ -59,9 +59,14 @@ _ROWS = ("calibration", "config", "sets")
 @option(
     "--effort",
     type=click.Choice(["fast", "normal", "high"]),
-    help="How much to search for smaller packs [default: normal].",
+    help="How hard to search for smaller packs [default: normal].",
 )
-@option("--for", "duration", metavar="TIME", help="Stop after TIME, such as 10m; go on next time.")
+@option(
+    "--for",
+    "duration",
+    metavar="TIME",
+    help="Stop after TIME, such as 10m; the next archive continues.",
+)
 @option("--explain", metavar="TENSOR", help="Show how a tensor would be stored, and why.")
 @option("--export-graph", type=click.Path(path_type=Path), help="Write the storage graph to PATH.")
 @option("--export-plan", type=click.Path(path_type=Path), help="Write the plan to PATH.")

@@ -152,6 +152,13 @@ def differences(target: Words, base: Words, form: Format, out: Words | None = No
     return digits
 
 
+def signed_words(digits: Words, form: Format) -> Words:
+    """Differences given as balanced digits, as signed integers no wider than the words."""
+    eights = balanced(form)
+    words: Words = ((digits ^ eights) - eights).view(f"<i{form.width}")
+    return words
+
+
 def applied(digits: Words, base: Words, form: Format) -> Words:
     """The inverse: target words from balanced digits and base words."""
     words = digits.copy()

@@ -37,7 +37,7 @@ def archived(outcome: Archived) -> tuple[dict[str, Any], list[Block]]:
         "stored again": f"{outcome.changed} of {outcome.matrices} tensors",
     }
     if outcome.left:
-        fields["time is over"] = f"{outcome.left} tensors are left: dlv archive"
+        fields["left"] = f"{outcome.left} tensors, as the time is up; to continue: dlv archive"
     if outcome.left_seconds is not None and outcome.left_seconds >= 2:
         fields["time"] = f"about {_duration(outcome.left_seconds)}"
     if slowest is not None:
@@ -64,7 +64,7 @@ def archived(outcome: Archived) -> tuple[dict[str, Any], list[Block]]:
 
 
 def _duration(length: float) -> str:
-    """A time as people say it, without fractions."""
+    """A duration rounded to whole units."""
     if length < 90:
         return f"{length:.0f} s"
     minutes = round(length / 60)

@@ -59,9 +59,10 @@ class Codec(Protocol):
 def _numbers(config: Config) -> Codec:
     from dlv.pas.coders.numbers import UNITS, NumbersCodec
 
-    if config["bytes"] not in UNITS:
-        raise Damaged(f"a chunk of numbers of {config['bytes']!r} bytes cannot be")
-    return NumbersCodec(config["bytes"])
+    unit = config["bytes"]
+    if type(unit) is not int or unit not in UNITS:
+        raise Damaged("the numbers of a chunk have an impossible size", why=f"{unit!r} bytes")
+    return NumbersCodec(unit)
 
 
 # id -> codec made from a config, and the keys that config must have.

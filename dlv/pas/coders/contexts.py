@@ -19,7 +19,7 @@ from dlv.dataclass import dataclass
 from dlv.errors import Damaged
 from dlv.kinds import Bytes, Raw
 from dlv.pas.coders import compiled
-from dlv.pas.floats import Format, Words, balanced
+from dlv.pas.floats import Format, Words, signed_words
 
 SEGMENT = 1 << 20  # elements; planes of large matrices are cut at its multiples
 CONTEXTS = 128
@@ -196,9 +196,7 @@ class Measure:
 
 def magnitudes(digits: Words, form: Format) -> NDArray[np.float32]:
     """|d| of differences given as balanced digits."""
-    eights = balanced(form)
-    signed = ((digits ^ eights) - eights).view(f"<i{form.width}")
-    size: NDArray[np.float32] = signed.astype(np.float32)
+    size: NDArray[np.float32] = signed_words(digits, form).astype(np.float32)
     np.abs(size, out=size)
     return size
 

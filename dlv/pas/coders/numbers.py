@@ -1,4 +1,4 @@
-"""Codecs of whole numbers, by pcodec: `pco` as they stand, `context-pco` by how large they may be.
+"""Codecs of integers, by pcodec: `pco` in their own order, `context-pco` sorted by context.
 
 A plane of the layout `units` holds numbers of 1, 2, 4 or 8 bytes. `context-pco` puts them in the
 order of their contexts, cuts that into runs of some thousand, and codes each with bins of its own:
@@ -63,7 +63,7 @@ def _pcodec(level: int) -> tuple[Any, Any]:
 
 
 def encode_runs(numbers: Numbers, ends: list[int], level: int) -> bytes:
-    """Each run by itself; numbers of one byte were widened."""
+    """Encode each run separately; single bytes must be widened before."""
     compressor, config = _pcodec(level)
     parts = [compressor.write_header()]
     start = 0
@@ -76,7 +76,7 @@ def encode_runs(numbers: Numbers, ends: list[int], level: int) -> bytes:
 
 
 def decode_runs(data: Raw, ends: list[int], dtype: str) -> Numbers:
-    """The numbers of all runs; Damaged if they are not just that."""
+    """Decode all runs; raise Damaged if data and runs do not match."""
     from pcodec import wrapped
 
     out: Numbers = np.empty(ends[-1] if ends else 0, dtype)
@@ -115,8 +115,8 @@ class NumbersCodec:
         return {"id": self.codec_id, "bytes": self.unit}
 
     def encode(self, data: Raw) -> bytes:
-        given, wide = _TYPES[self.unit]
-        numbers = np.frombuffer(data, given).astype(wide, copy=False)
+        narrow, wide = _TYPES[self.unit]
+        numbers = np.frombuffer(data, narrow).astype(wide, copy=False)
         ends = [*range(MAX_DIGITS, len(numbers), MAX_DIGITS), len(numbers)]
         return encode_runs(numbers, ends, self._level)
 
@@ -144,8 +144,8 @@ class ContextNumbers:
 
     def encode_sorted(self, gathered: NDArray[Any], ends: list[int]) -> bytes:
         """Numbers that are in the order of their contexts already, and where runs end."""
-        given, wide = _TYPES[self.unit]
-        numbers = gathered.view(given).astype(wide, copy=False)
+        narrow, wide = _TYPES[self.unit]
+        numbers = gathered.view(narrow).astype(wide, copy=False)
         return encode_runs(numbers, ends, self._level)
 
     def decode(self, data: Raw, contexts: Bytes) -> Raw:
@@ -153,7 +153,7 @@ class ContextNumbers:
         return self.decode_sorted(data, places_of(contexts))
 
     def decode_sorted(self, data: Raw, places: Places) -> Raw:
-        """The same where it is known already where contexts put their numbers."""
+        """Decode with the order of the contexts already worked out."""
         numbers = decode_runs(data, runs_of(places.counts), _TYPES[self.unit][1])
         return places.scatter(np.frombuffer(_narrow(numbers, self.unit), f"<u{self.unit}"))
 

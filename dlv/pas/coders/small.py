@@ -20,10 +20,10 @@ from dlv.pas.coders.numbers import ContextNumbers, NumbersCodec, runs_of
 from dlv.pas.coders.zstd import MAX_RATIO
 from dlv.pas.deltas.difference import Delta
 from dlv.pas.deltas.lowrank import Predicted
-from dlv.pas.deltas.pair import Pair, signed_words
+from dlv.pas.deltas.pair import Pair
 from dlv.pas.deltas.search import NONE, find_predictors, with_predicted
 from dlv.pas.encode import SMALL, Emit, Encoded, Part, compare, seal
-from dlv.pas.floats import Words, add_difference, exponents, words_in
+from dlv.pas.floats import Words, add_difference, exponents, signed_words, words_in
 from dlv.pas.footer import Encoding
 from dlv.pas.layouts.segments import OPAQUE, SEGMENT, raw_of, word_shape, words_of
 from dlv.pas.layouts.units import UnitCutter, Units
@@ -54,7 +54,7 @@ def encode_plain(
 ) -> Encoding:
     """A matrix as the difference from a base of the same dtype and shape: whole words.
 
-    `check`: decoded again and compared, part by part. Only who reads the whole back may do without.
+    `check`: decode and compare each part. Omit it only if the matrix is read back later anyway.
     """
     pair = _paired(target, base, dtype, shape)
     layout = Units(pair.form.width)
@@ -83,19 +83,19 @@ def encode_small(
     thorough: bool = False,
     check: bool = True,
 ) -> Encoding:
-    """A matrix as the difference from what its base makes likely; `thorough`: searched for longer.
+    """A matrix as the difference from a prediction by its base; `thorough`: search for longer.
 
     A matrix so small or narrow that scales take more than they save is coded as it is.
     """
     pair = _paired(target, base, dtype, shape)
-    given = (target, base, dtype, shape, name, base_name)
+    arguments = (target, base, dtype, shape, name, base_name)
     if len(target) <= SMALL or Scales.nbytes(pair.shape) > len(target) * MOST_SCALES:
-        return encode_plain(*given, emit, check=check)
+        return encode_plain(*arguments, emit, check=check)
     if not pair.form.exponent and len(target) <= HELD:
-        # Of integers, rows and columns are all that contexts know: it may not be worth its bytes.
+        # Contexts of integers know only rows and columns, which may not be worth their bytes.
         plain: list[Part] = []
         in_context: list[Part] = []
-        encoding = encode_plain(*given, plain.append, check=check)
+        encoding = encode_plain(*arguments, plain.append, check=check)
         better = _in_contexts(pair, NONE, name, base_name, shape, in_context.append, check=check)
         if _bytes(in_context) < _bytes(plain):
             encoding, plain = better, in_context
@@ -182,7 +182,7 @@ class _Coder:
         pair = self._pair
         if self._keep:
             digits = self._held[start // SEGMENT]
-            self._held[start // SEGMENT] = digits[:0]  # asked for once
+            self._held[start // SEGMENT] = digits[:0]  # each segment is coded once
         else:
             digits = pair.digits(start, start + SEGMENT)
         words: Words = signed_words(digits, pair.form).view(pair.form.words)
@@ -192,7 +192,7 @@ class _Coder:
         """A plane in the order of its contexts, or as it is where that says nothing."""
         unit = self.codec.unit
         data = self.codec.encode_sorted(order.gather(plane, unit), ends)
-        if len(data) <= len(plane) // CONSTANT:  # contexts, which have their own price, say nothing
+        if len(data) <= len(plane) // CONSTANT:  # not worth the scales that contexts need
             return _plain(plane, unit)
         return _smaller(self.codec.get_config(), data, plane)
 
@@ -206,7 +206,7 @@ def _plain(plane: Raw, unit: int) -> Encoded:
 
 
 def _smaller(config: dict[str, Any], data: bytes, plane: Raw) -> Encoded:
-    """A plane as coded numbers, unless it holds next to nothing, or nothing can be gained."""
+    """A plane as coded numbers, or by the fast codecs where these are smaller or as good."""
     if len(plane) // CONSTANT < len(data) < len(plane) * INCOMPRESSIBLE:
         return seal((config, data), plane)
     other = choose(plane)
@@ -217,7 +217,7 @@ def _smaller(config: dict[str, Any], data: bytes, plane: Raw) -> Encoded:
 def _check(
     pair: Pair, cutter: UnitCutter, decoded: Sequence[Raw], guess: Words, start: int
 ) -> None:
-    """What a reader would make of the planes of a segment must be the target."""
+    """Raise Damaged unless the planes of a segment decode to the target."""
     target = pair.target[start : start + SEGMENT]
     digits = cutter.paste(decoded, start, len(target)).copy()
     again = np.empty_like(digits)

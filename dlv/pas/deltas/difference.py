@@ -13,7 +13,14 @@ from dlv.dataclass import dataclass
 from dlv.errors import Damaged, NewerFormat
 from dlv.kinds import Raw
 from dlv.pas.coders import compiled
-from dlv.pas.floats import Format, add_difference, apply_digits, balanced, differences, format_of
+from dlv.pas.floats import (
+    Format,
+    add_difference,
+    apply_digits,
+    differences,
+    format_of,
+    signed_words,
+)
 from dlv.pas.layouts.fixed import (
     CODE_BITS,
     MAG,
@@ -231,10 +238,8 @@ class UnitDelta:
         self._form = form
 
     def cut(self, words: Words, base: Words, start: int) -> list[Raw]:
-        digits = differences(words, base, self._form)
-        digits ^= balanced(self._form)
-        digits -= balanced(self._form)
-        return self._cutter.cut(digits, start)
+        digits = signed_words(differences(words, base, self._form), self._form)
+        return self._cutter.cut(digits.view(self._form.words), start)
 
     def paste(self, planes: Sequence[Raw], base: Words, start: int, out: Words) -> None:
         for at in range(0, len(out), BLOCK):

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.canonical import hash_bytes
-from dlv.pas.deltas.pair import Pair, signed_words
+from dlv.pas.deltas.pair import Pair
 from dlv.pas.deltas.predictors import DRIFT_BINS
-from dlv.pas.floats import Words, differences
+from dlv.pas.floats import Words, differences, signed_words
 
 ROUNDS = 3
 SAMPLE_ROWS = 2048  # that steps are fitted by, and

@@ -154,17 +154,17 @@ class Shrunk:
 
 def find_shrinks(scaled: Scaled, *, thorough: bool = False) -> list[Shrunk]:
     """By one number for the matrix, and by one for each row where that may pay."""
-    found = Alphas.of(scaled, None, part=1 if thorough else PART)
-    by_matrix = thorough or found.share() > FAINT
+    fit = Alphas.of(scaled, None, part=1 if thorough else PART)
+    by_matrix = thorough or fit.share() > FAINT
     # A scale for each row costs two bytes, and as a rule says no more than one for all.
-    by_row = thorough or found.by_row_pays()
+    by_row = thorough or fit.by_row_pays()
     if not thorough and (by_matrix or by_row):
-        found = Alphas.of(scaled, None)
+        fit = Alphas.of(scaled, None)
     shrinks = []
     if by_matrix:
-        shrinks.append(_shrink(found.whole(), by_row=False))
+        shrinks.append(_shrink(fit.whole(), by_row=False))
     if by_row:
-        shrinks.append(_shrink(found.by_row(), by_row=True))
+        shrinks.append(_shrink(fit.by_row(), by_row=True))
     return [shrunk for shrunk in shrinks if shrunk is not None]
 
 
@@ -178,13 +178,13 @@ def find_low_rank(
     if min(scaled.pair.rows, scaled.pair.columns) < LEAST_SIDE:
         return []
     most = THOROUGH_RANK if thorough else RANK
-    found: list[Predicted] = []
+    products: list[Predicted] = []
     alphas = None if shrunk is None else shrunk.alphas
     start: Floats | None = None
     try:
         low = _low_rank(scaled, None, most, 2)
         if low is not None:
-            found.append(([low[0]], low[1]))
+            products.append(([low[0]], low[1]))
             if alphas is None:
                 start = np.ldexp(low[2][1], -scaled.columns)
                 rest = Alphas.of(scaled, low[2], part=PART)
@@ -192,18 +192,18 @@ def find_low_rank(
                 alphas = rest.whole() if seen else None
         first = None if alphas is None else _shrink(alphas, by_row=False)
         if first is None:
-            return found
+            return products
         low = _low_rank(scaled, first.alphas, most, 1, start)
         if low is None:
-            return found
+            return products
         # Each of the two tells more of the other.
         first = _shrink(Alphas.of(scaled, low[2]).whole(), by_row=False) or first
         low = _low_rank(scaled, first.alphas, most, 0, np.ldexp(low[2][1], -scaled.columns))
         if low is not None:
-            found.append(([*first.predicted[0], low[0]], first.predicted[1] + low[1]))
+            products.append(([*first.predicted[0], low[0]], first.predicted[1] + low[1]))
     except np.linalg.LinAlgError:  # nothing that a fit can make sense of
         pass
-    return found
+    return products
 
 
 @dataclass
@@ -331,8 +331,8 @@ def _in_steps(
 def leading(
     scaled: Scaled, alphas: Floats | None, most: int, rounds: int, start: Floats | None = None
 ) -> tuple[Floats, Floats, Floats]:
-    """Leading left singular vectors, squares of their singular values; and the energy that the
-    first none, one, two, ... of these leave.
+    """Leading left singular vectors, the squares of their singular values, and the energies that
+    remain after the first 0, 1, 2, ... of them.
 
     By a randomised range finder: some more random vectors than are asked for, sent through the
     matrix and back `rounds` times.

@@ -9,23 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dlv.dataclass import dataclass
-from dlv.pas.coders.contexts import view
+from dlv.pas.coders.contexts import magnitudes, view
 from dlv.pas.deltas.predictors import Predictor
 from dlv.pas.floats import (
     Format,
     Words,
-    balanced,
     differences,
     exponents,
     format_of,
+    signed_words,
     values_of_words,
 )
 
 Singles = NDArray[np.float32]
 
 BLOCK = 1 << 18  # elements per block of rows: what is computed with a block stays in the cache
-LARGE = 60
-GREATEST = 2.0**LARGE  # beyond this a number is no weight, and its square soon no number
+GREATEST = 2.0**60  # larger numbers are not weights, and their squares may overflow
 SAMPLE = 1 << 15  # elements that a choice is made by
 SAMPLE_RUN = 1 << 12  # at most so many of them in a row
 
@@ -58,7 +57,8 @@ class Pair:
         return differences(self.target[start:stop], self.predicted(start, stop), self.form)
 
     def signed(self, start: int, stop: int) -> NDArray[np.int64]:
-        return signed(self.digits(start, stop), self.form)
+        """Differences to the prediction."""
+        return signed_words(self.digits(start, stop), self.form).astype(np.int64)
 
     def blocks(self) -> Iterator[slice]:
         """Blocks of whole rows."""
@@ -136,22 +136,9 @@ def _singles(words: Words, dtype: str) -> Singles:
     return narrow
 
 
-def signed(digits: Words, form: Format) -> NDArray[np.int64]:
-    """Differences given as balanced digits."""
-    return signed_words(digits, form).astype(np.int64)
-
-
-def signed_words(digits: Words, form: Format) -> Words:
-    """The same as signed integers no wider than the words."""
-    eights = balanced(form)
-    words: Words = ((digits ^ eights) - eights).view(f"<i{form.width}")
-    return words
-
-
 def magnitude_bits(digits: Words, form: Format) -> Singles:
-    """log2 of (how far each element moved, plus .3): about what it takes, but for a constant."""
-    size: Singles = signed_words(digits, form).astype(np.float32)
-    np.abs(size, out=size)
+    """The bits that each element's difference takes, but for a constant."""
+    size: Singles = magnitudes(digits, form)
     size += np.float32(0.3)
     np.log2(size, out=size)
     return size

@@ -20,8 +20,8 @@ NONE: Predicted = ([], b"")
 def find_predictors(pair: Pair, *, thorough: bool = False) -> Predicted:
     """Configs and side data of the predictors that pay; both empty if none do.
 
-    First what moves all elements by a rule: drift or a shrink. Then a low rank beside the better
-    of these; `thorough`: beside each of them, and of more ranks.
+    Candidates are drift, shrinks, low ranks alone and beside a shrink, and low ranks on top of
+    drift where drift is the best so far. `thorough` always tries these, and more ranks.
     """
     if pair.dtype not in REAL:
         return NONE
@@ -35,8 +35,8 @@ def find_predictors(pair: Pair, *, thorough: bool = False) -> Predicted:
         cost = with_predicted(pair, predicted).cost()
         return cost * count / 8 + len(choose(predicted[1])[1]) + worth
 
-    found: list[tuple[float, Predicted]] = [(before * count / 8, NONE)]
-    firsts: list[tuple[float, Predicted, Shrunk | None]] = [(*found[0], None)]
+    candidates: list[tuple[float, Predicted]] = [(before * count / 8, NONE)]
+    firsts: list[tuple[float, Predicted, Shrunk | None]] = [(*candidates[0], None)]
     drift = find_drift(pair)
     if drift is not None:
         firsts.append((size(([drift[0]], drift[1])), ([drift[0]], drift[1]), None))
@@ -44,19 +44,21 @@ def find_predictors(pair: Pair, *, thorough: bool = False) -> Predicted:
     if scaled is not None:
         for one in find_shrinks(scaled, thorough=thorough):
             firsts.append((size(one.predicted), one.predicted, one))
-    found += [first[:2] for first in firsts[1:]]
+    candidates += [first[:2] for first in firsts[1:]]
     shrinks = [row[2] for row in firsts if row[2] is not None and len(row[2].alphas) == 1]
     if scaled is not None:
         for low in find_low_rank(scaled, next(iter(shrinks), None), thorough=thorough):
-            found.append((size(low), low))
+            candidates.append((size(low), low))
     # What drifts by the mantissa hardly shrinks in proportion.
-    if drift is not None and (thorough or firsts[1][0] <= min(found, key=lambda row: row[0])[0]):
+    if drift is not None and (
+        thorough or firsts[1][0] <= min(candidates, key=lambda row: row[0])[0]
+    ):
         first = firsts[1][1]
         beside = Scaled.of(with_predicted(pair, first))
         for low in [] if beside is None else find_low_rank(beside, None, thorough=thorough):
             both: Predicted = ([*first[0], *low[0]], first[1] + low[1])
-            found.append((size(both), both))
-    return min(found, key=lambda row: row[0])[1]
+            candidates.append((size(both), both))
+    return min(candidates, key=lambda row: row[0])[1]
 
 
 def with_predicted(pair: Pair, predicted: Predicted) -> Pair:

@@ -154,17 +154,13 @@ def join_matrix(
     return raw_of(cutter.paste(planes, 0, count))
 
 
-class Ieee:
-    """Byte k of each little-endian word, the most significant first."""
+class Even:
+    """What layouts share whose planes are all of one length and say everything."""
 
-    layout_id = "ieee"
     elementwise = True
 
-    def get_config(self) -> dict[str, Any]:
-        return {"id": self.layout_id}
-
     def planes(self, dtype: str) -> int:
-        return words_of(dtype)[0]
+        raise NotImplementedError
 
     def plane_bytes(  # every plane has the same length
         self,
@@ -180,6 +176,18 @@ class Ieee:
 
     def side_of(self, raw: Raw, dtype: str, shape: Sequence[int]) -> bytes:  # noqa: ARG002
         return b""
+
+
+class Ieee(Even):
+    """Byte k of each little-endian word, the most significant first."""
+
+    layout_id = "ieee"
+
+    def get_config(self) -> dict[str, Any]:
+        return {"id": self.layout_id}
+
+    def planes(self, dtype: str) -> int:
+        return words_of(dtype)[0]
 
     def cutter(self, side: Raw, dtype: str, shape: Sequence[int]) -> Cutter:  # noqa: ARG002
         if len(side):

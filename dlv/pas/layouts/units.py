@@ -9,14 +9,13 @@ import numpy as np
 
 from dlv.errors import Damaged
 from dlv.kinds import Raw
-from dlv.pas.layouts.segments import UNSIGNED, Cutter, Words, matrix_bytes, raw_of, words_of
+from dlv.pas.layouts.segments import UNSIGNED, Cutter, Even, Words, raw_of, words_of
 
 
-class Units:
+class Units(Even):
     """Signed numbers of `unit` bytes: balanced digits of a difference, of which all are small."""
 
     layout_id = "units"
-    elementwise = True
 
     def __init__(self, unit: int) -> None:
         self.unit = unit
@@ -25,7 +24,7 @@ class Units:
     def of_config(cls, config: Mapping[str, Any]) -> Units:
         unit = config["bytes"]
         if type(unit) is not int or unit not in UNSIGNED:
-            raise Damaged(f"a layout of units of {unit!r} bytes cannot be")
+            raise Damaged("the units of a layout have an impossible size", why=f"{unit!r} bytes")
         return cls(unit)
 
     def get_config(self) -> dict[str, Any]:
@@ -37,21 +36,6 @@ class Units:
 
     def planes(self, dtype: str) -> int:
         return words_of(dtype)[0] // self.unit_of(dtype)
-
-    def plane_bytes(  # every plane has the same length
-        self,
-        plane: int,  # noqa: ARG002
-        dtype: str,
-        shape: Sequence[int],
-    ) -> int | None:
-        whole = matrix_bytes(dtype, shape)
-        return None if whole is None else whole // self.planes(dtype)
-
-    def side_bytes(self, dtype: str, shape: Sequence[int]) -> int:  # noqa: ARG002
-        return 0
-
-    def side_of(self, raw: Raw, dtype: str, shape: Sequence[int]) -> bytes:  # noqa: ARG002
-        return b""
 
     def cutter(self, side: Raw, dtype: str, shape: Sequence[int]) -> Cutter:  # noqa: ARG002
         if len(side):

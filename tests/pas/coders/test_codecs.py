@@ -89,6 +89,12 @@ def test_unknown_codecs_are_named(config: dict[str, object]) -> None:
         codec_of(config)
 
 
+@pytest.mark.parametrize("size", [0, 3, True, "2", [2], None])
+def test_numbers_of_an_impossible_size_are_refused(size: object) -> None:
+    with pytest.raises(Damaged, match="impossible size"):
+        codec_of({"id": "pco", "bytes": size})
+
+
 def test_each_row_names_itself() -> None:
     for codec_id, (_, keys) in CODECS.items():
         config = {"id": codec_id, **({"bytes": 2} if "bytes" in keys else {})}
