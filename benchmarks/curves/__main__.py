@@ -3,9 +3,9 @@
     python -m benchmarks.curves [--json FILE] [--only PART..]
 
 `reading`: event files alone. `ingest`: into SQLite, with memory, disk and what another look costs.
-`texts`: JSON lines and CSV. `reads`: answers out of 10 M points. Prints the figures of each part,
-each goal with whether it was met, and, as its last line, a JSON document. The oracle, TensorBoard's
-own tests and the checklist are tests: tests/events.
+`runs`: a thousand short trainings. `texts`: JSON lines and CSV. `reads`: answers out of 10 M points.
+Prints the figures of each part, each goal with whether it was met, and, as its last line, a JSON
+document. The oracle, TensorBoard's own tests and the checklist are tests: tests/events.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.curves import ingest, irregular, logs, reading, reads, texts
+from benchmarks.curves import ingest, irregular, logs, reading, reads, runs, texts
 from benchmarks.dql.goals import Verdict, at_least, at_most
 from benchmarks.storage.corpora import default_cache
 
@@ -80,9 +80,24 @@ def part_reads(work: Path, cache: Path) -> tuple[Any, list[Verdict]]:
     return found, reads.verdicts(found)
 
 
+def part_runs(work: Path, _: Path) -> tuple[Any, list[Verdict]]:
+    found = runs.measure(work)
+    goals = []
+    for name, rows in found.items():
+        for who, row in rows.items():
+            print(f"{name:24} {who:28} {row['seconds']:8.3f} s")
+        first = rows["dlv"]["seconds"] / rows["data server"]["seconds"]
+        goals.append(at_most(f"{name}: data server", first, 1.5, "x"))
+        after = f"{runs.CHANGED} went on"
+        again = rows[f"dlv, {after}"]["seconds"] / rows[f"data server, {after}"]["seconds"]
+        goals.append(at_most(f"{name}, {after}: data server", again, 1.5, "x"))
+    return found, goals
+
+
 PARTS: dict[str, Callable[[Path, Path], tuple[Any, list[Verdict]]]] = {
     "reading": part_reading,
     "ingest": part_ingest,
+    "runs": part_runs,
     "texts": part_texts,
     "reads": part_reads,
 }

@@ -32,7 +32,8 @@ def scalars(path: Path, steps: int, tags: int, *, seed: int = 0) -> Path:
             for tag in range(tags):
                 noise = random.normal(size=len(column)) * 0.1
                 values = (np.exp(-column / steps) + noise).astype("<f4")
-                parts.append(_rows(_events(column, b"train/loss/%d" % tag, values)))
+                name = b"train/loss/%0*d" % (len(str(tags - 1)), tag)
+                parts.append(_rows(_events(column, name, values)))
             file.write(np.stack(parts, axis=1).tobytes())
             first = end
     temporary.replace(path)

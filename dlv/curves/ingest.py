@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import posixpath
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import nullcontext
 from dataclasses import field
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from dlv.curves.writer import Batch, RunWriter, keep_preview
 from dlv.dataclass import dataclass
 from dlv.errors import Conflict, DlvError, NotFound, UsageError
 from dlv.events.logs.points import Fault
+from dlv.events.logs.templates import Templates
 from dlv.events.provider.downsample import SAMPLE
 from dlv.events.provider.store import SeriesRow
 from dlv.metadata import curve_writing, curves
@@ -34,6 +36,7 @@ from dlv.metadata.metrics import Summary
 
 HEAD = 4096  # bytes by which a file is known again
 BATCH = 24 << 20  # bytes of points that are held before they are written
+TOGETHER = 2 << 20  # bytes of logs whose runs are read in one transaction
 EVENTS, TEXT = "events", "text"
 _UNFINISHED = -1  # the size of a file of which more is on its way
 
@@ -121,9 +124,32 @@ def read_files(
             with db.atomic():
                 curve_writing.withdraw(db, curve_writing.run(db, key, name))
         _forget_folders(store)
+        templates = Templates()
+        changed = []
         for name, paths in runs.items():
-            _Run(store, key, name, done, progress).catch_up(paths, known.get(name, {}))
+            run = _Run(store, key, name, done, progress, templates, known.get(name, {}))
+            if run.look(paths):
+                changed.append(run)
+        for together in _groups(changed):
+            # A transaction costs as much as a short log.
+            with db.atomic() if len(together) > 1 else nullcontext():
+                for run in together:
+                    run.catch_up()
     return done
+
+
+def _groups(runs: Iterable[_Run]) -> Iterator[list[_Run]]:
+    """Runs that are read in one transaction; one with much to read has its own."""
+    group: list[_Run] = []
+    size = 0
+    for run in runs:
+        if group and size + run.size > TOGETHER:
+            yield group
+            group, size = [], 0
+        group.append(run)
+        size += run.size
+    if group:
+        yield group
 
 
 def _forget_folders(store: CurveStore) -> None:
@@ -195,6 +221,8 @@ class _Run:
         name: str,
         done: Scanned,
         progress: Callable[[int], None],
+        templates: Templates,
+        known: Mapping[str, FileRow],
     ) -> None:
         self.store = store
         self.db = store.database
@@ -202,10 +230,16 @@ class _Run:
         self.name = name
         self.done = done
         self.progress = progress
+        self.templates = templates
         self.grown = False
+        self.known = known
+        self.looks: list[tuple[Path, os.stat_result]] = []
+        self.gone = False
+        self.size = 0  # bytes that may be new
 
-    def catch_up(self, paths: list[Path], known: Mapping[str, FileRow]) -> None:
-        looks = []
+    def look(self, paths: list[Path]) -> bool:
+        """Whether there is anything to read."""
+        known, looks = self.known, self.looks
         for path in paths:
             self.done.files += 1
             try:
@@ -213,11 +247,16 @@ class _Run:
             except OSError as error:  # it was there a moment ago
                 self.done.remarks.append((text_of(path), error.strerror or "cannot be read"))
         names = {text_of(path) for path, _ in looks}
-        gone = bool(known.keys() - names)
-        if not gone and all(_unchanged(status, known.get(text_of(p))) for p, status in looks):
+        self.gone = bool(known.keys() - names)
+        if not self.gone and all(_unchanged(status, known.get(text_of(p))) for p, status in looks):
             self._remark(known.values())
-            return
-        anew = gone or any(
+            return False
+        self.size = sum(status.st_size for _, status in looks)
+        return True
+
+    def catch_up(self) -> None:
+        known, looks = self.known, self.looks
+        anew = self.gone or any(
             _replaced(path, status, known.get(text_of(path))) for path, status in looks
         )
         before: dict[str, int] = {}
@@ -261,7 +300,11 @@ class _Run:
             )
         start = seen = row.offset
         state = curve_writing.run_state(self.db, self.id)
-        found: _Reading = (batches.Reading if events else text_logs.Reading)(path, start, state)
+        found: _Reading = (
+            batches.Reading(path, start, state, self.templates)
+            if events
+            else text_logs.Reading(path, start, state)
+        )
         batch = Batch()
         faults: list[Fault] = []
         try:

@@ -29,6 +29,7 @@ from dlv.events.provider.downsample import SAMPLE, sampled
 from dlv.metadata import curve_writing, curves
 from dlv.metadata.curve_writing import PackedChunk, SeriesState
 
+_HELD = 1 << 16  # points that are packed together
 _FRAGMENTS = 16  # chunks at the end of a series that are not full; then they become one
 
 
@@ -81,17 +82,13 @@ class RunWriter:
         self._back: dict[str, dict[str, tuple[int, int]]] = {}  # of a tag, kind -> (seq, step)
 
     def write(self, batch: Batch) -> None:
-        for known in batch.metadata:
-            self._declare(known)
+        self._declare(batch.metadata)
         for fault in batch.faults:
             if fault.tag is not None and fault.tag in self.series:
                 self._flag(self.series[fault.tag], fault.message)
         for item in batch.items:
             self._take(item)
-        for tag, parts in self._scalars.items():
-            points = chunks.joined(parts)
-            self._look_back(tag, points.steps)
-            self._append(self.series[tag], points)
+        self._append()
         for tag, tensors in self._tensors.items():
             curve_writing.put_tensors(self.db, self.series[tag].id, tensors)
         for tag, count in self._new.items():
@@ -111,14 +108,17 @@ class RunWriter:
         for waiting in (self._scalars, self._tensors, self._new, self._purges, self._back):
             waiting.pop(tag, None)
 
-    def _declare(self, known: Metadata) -> None:
+    def _declare(self, metadata: Iterable[Metadata]) -> None:
         """A tag's first metadata wins."""
-        if known.tag in self.series:
-            return
-        self.series[known.tag] = curve_writing.add_series(
-            *(self.db, self.run_id, known.tag, known.plugin, known.data_class),
-            *(known.content, known.display_name, known.description),
-        )
+        new: dict[str, curve_writing.SeriesRow] = {}
+        for m in metadata:
+            if m.tag not in self.series and m.tag not in new:
+                new[m.tag] = (
+                    *(m.tag, m.plugin, m.data_class),
+                    *(m.content, m.display_name, m.description),
+                )
+        if new:
+            self.series |= curve_writing.add_series(self.db, self.run_id, list(new.values()))
 
     def _flag(self, state: SeriesState, message: str) -> None:
         if state.error is None:
@@ -183,22 +183,47 @@ class RunWriter:
         state.max_wall = wall if state.max_wall is None else max(state.max_wall, wall)
         state.changed = True
 
-    def _append(self, state: SeriesState, points: Scalars) -> None:
+    def _append(self) -> None:
         """Full chunks, and what is left over as one that is not, to be filled up later."""
-        if not points.n:
-            return
-        _count_scalars(state, points)
+        places: list[tuple[SeriesState, int, bool]] = []  # series, first point, all of it is new
+        parts: list[Scalars] = []
+        held = 0
+        for tag, pieces in self._scalars.items():
+            new = chunks.joined(pieces)
+            if not new.n:
+                continue
+            state = self.series[tag]
+            self._look_back(tag, new.steps)
+            first, points = (state.written and self._filled(state, new)) or (state.written, new)
+            if points is not new:
+                _count_figures(state, chunks.figures(new))
+            _count_points(state, new)
+            for start in range(0, points.n, curves.CHUNK):
+                places.append((state, first + start, points is new))
+                parts.append(points.part(start, min(points.n, start + curves.CHUNK)))
+            held += points.n
+            if held > _HELD:
+                self._put(places, parts)
+                places, parts, held = [], [], 0
+        self._put(places, parts)
+
+    def _put(self, places: list[tuple[SeriesState, int, bool]], parts: list[Scalars]) -> None:
+        rows = []
+        for (state, seq, is_new), (told, data) in zip(places, chunks.packed(parts), strict=True):
+            if is_new:
+                _count_figures(state, told)
+            rows.append((state.id, PackedChunk(seq, *told, data)))
+        curve_writing.put_chunks(self.db, rows)
+
+    def _filled(self, state: SeriesState, points: Scalars) -> tuple[int, Scalars] | None:
+        """Take back the chunks at the end that are not full, to be written anew with `points`."""
         loose = curve_writing.loose_end(self.db, state.id)
         held = sum(n for _, n, _ in loose)
-        first = state.written
-        if loose and (held + points.n >= curves.CHUNK or len(loose) >= _FRAGMENTS):
-            first = loose[0][0]
-            points = chunks.joined([*(chunks.unpack(data) for _, _, data in loose), points])
-        made = []
-        for start in range(0, points.n, curves.CHUNK):
-            part = points.part(start, min(points.n, start + curves.CHUNK))
-            made.append(PackedChunk(first + start, *chunks.figures(part), chunks.pack(part)))
-        curve_writing.put_chunks(self.db, state.id, first, made)
+        if not loose or (held + points.n < curves.CHUNK and len(loose) < _FRAGMENTS):
+            return None
+        first = loose[0][0]
+        curve_writing.drop_chunks(self.db, state.id, first)
+        return first, chunks.joined([*(chunks.unpack(data) for _, _, data in loose), points])
 
     def _hide(self, tag: str, state: SeriesState, purges: Sequence[tuple[int, int]]) -> None:
         for seq, step in purges:
@@ -260,13 +285,20 @@ def keep_preview(store: CurveStore, series_id: int, n: int) -> None:
 
 
 def _count_scalars(state: SeriesState, points: Scalars) -> None:
-    told = chunks.figures(points)
+    _count_points(state, points)
+    _count_figures(state, chunks.figures(points))
+
+
+def _count_points(state: SeriesState, points: Scalars) -> None:
     state.n += points.n
-    state.max_step = told.step1 if state.max_step is None else max(state.max_step, told.step1)
     wall = float(np.fmax.reduce(points.walls))
     state.max_wall = wall if state.max_wall is None else max(state.max_wall, wall)
     state.last = float(points.values[-1])
+    state.changed = True
+
+
+def _count_figures(state: SeriesState, told: chunks.Figures) -> None:
+    state.max_step = told.step1 if state.max_step is None else max(state.max_step, told.step1)
     if told.vmin is not None and told.vmax is not None:
         state.min = told.vmin if state.min is None else min(state.min, told.vmin)
         state.max = told.vmax if state.max is None else max(state.max, told.vmax)
-    state.changed = True

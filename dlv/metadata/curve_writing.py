@@ -166,22 +166,18 @@ def series(db: Database, run_id: int) -> dict[str, SeriesState]:
     }
 
 
-def add_series(
-    db: Database,
-    run_id: int,
-    tag: str,
-    plugin: str,
-    data_class: int,
-    content: bytes,
-    display_name: str,
-    description: str,
-) -> SeriesState:
-    key = db.insert(
-        "INSERT INTO series(run_id, tag, plugin, data_class, content, display_name, description)"
-        " VALUES (?,?,?,?,?,?,?)",
-        (run_id, tag, plugin, data_class, content, display_name, description),
+SeriesRow = tuple[str, str, int, bytes, str, str]
+
+
+def add_series(db: Database, run_id: int, rows: Sequence[SeriesRow]) -> dict[str, SeriesState]:
+    """New series of a run: (tag, plugin, data class, content, display name, description)."""
+    first = 1 + int(db.value("SELECT coalesce(max(id), 0) FROM series"))
+    db.many(
+        "INSERT INTO series(id, run_id, tag, plugin, data_class, content, display_name,"
+        " description) VALUES (?,?,?,?,?,?,?,?)",
+        [(first + index, run_id, *row) for index, row in enumerate(rows)],
     )
-    return SeriesState(key, data_class)
+    return {row[0]: SeriesState(first + index, row[2]) for index, row in enumerate(rows)}
 
 
 def save_series(db: Database, states: Iterable[SeriesState]) -> None:
@@ -219,13 +215,17 @@ def loose_end(db: Database, series_id: int) -> list[tuple[int, int, bytes]]:
     return found[::-1]
 
 
-def put_chunks(db: Database, series_id: int, first: int, chunks: Sequence[PackedChunk]) -> None:
-    """In place of all from point `first` on."""
+def drop_chunks(db: Database, series_id: int, first: int) -> None:
+    """All from point `first` on."""
     db.execute("DELETE FROM scalar_chunk WHERE series_id = ? AND seq >= ?", (series_id, first))
+
+
+def put_chunks(db: Database, chunks: Iterable[tuple[int, PackedChunk]]) -> None:
+    """Each with its series."""
     db.many(
         "INSERT INTO scalar_chunk(series_id, seq, n, step0, step1, vmin, imin, vmax, imax,"
         " nonfinite, data) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-        [(series_id, *chunk) for chunk in chunks],
+        [(series_id, *chunk) for series_id, chunk in chunks],
     )
 
 

@@ -23,6 +23,7 @@ from dlv.events.formats import tfevents
 from dlv.events.logs.batches import Batches
 from dlv.events.logs.gathering import Gathering
 from dlv.events.logs.points import BlobPoint, Hide, RunState, ScalarPoints, TensorPoint, Window
+from dlv.events.logs.templates import Templates
 from tests.events.event_files import Event, Summary, metadata, scalar, session, values, version
 
 TOGETHER = 40  # bodies of one file
@@ -139,7 +140,7 @@ def check(window: Window) -> int:
 
 def fuzz(runs: int, seed: int) -> Outcome:
     """`runs` bodies, some in files that are broken as files too."""
-    chance, good, found = random.Random(seed), seeds(), Outcome()
+    chance, good, found, shared = random.Random(seed), seeds(), Outcome(), Templates()
     while found.runs < runs:
         bodies = [broken(chance, good) for _ in range(TOGETHER)]
         taken = [body for body in bodies if is_event(body)]
@@ -152,18 +153,44 @@ def fuzz(runs: int, seed: int) -> Outcome:
         if not whole:
             for _ in range(chance.randrange(1, 4)):
                 data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-        run = RunState(None)
-        gathered, batches = Gathering(run), Batches(run)
-        used, _ = batches.take(bytes(data), 0, gathered, last=True)
-        window = gathered.window(used)
+        window, run, damage = taken_whole(bytes(data), Templates())
+        used = window.offset
+        # What was learnt from other files changes nothing.
+        again, state, _ = taken_whole(bytes(data), shared)
+        assert told(again) == told(window)
+        assert state.as_json() == run.as_json()
         found.items += check(window)
         found.faults += len(window.faults)
-        found.damaged += batches.damage is not None
+        found.damaged += damage is not None
         assert RunState(run.as_json()).as_json() == run.as_json()
-        assert not whole or (used, batches.damage) == (len(data), None)
+        assert not whole or (used, damage) == (len(data), None)
         if sound:
             assert not any("no events" in fault.message for fault in window.faults)
     return found
+
+
+def taken_whole(data: bytes, templates: Templates) -> tuple[Window, RunState, str | None]:
+    run = RunState(None)
+    gathered, batches = Gathering(run), Batches(run, templates)
+    used, _ = batches.take(data, 0, gathered, last=True)
+    return gathered.window(used), run, batches.damage
+
+
+def told(window: Window) -> list[object]:
+    """All that a window says, however its points are gathered."""
+    points: dict[str, list[object]] = {}
+    hides = []
+    for item in window.items:
+        match item:
+            case Hide():
+                hides.append((item, {tag: len(before) for tag, before in points.items()}))
+            case ScalarPoints():
+                columns = item.steps, item.walls.view("<u8"), item.values.view("<u8")
+                rows = zip(*(column.tolist() for column in columns), strict=True)
+                points.setdefault(item.tag, []).extend(rows)
+            case _:
+                points.setdefault(item.tag, []).append(repr(item))
+    return [points, hides, sorted(map(repr, window.metadata)), sorted(map(repr, window.faults))]
 
 
 def is_event(body: bytes) -> bool:

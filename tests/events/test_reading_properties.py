@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from tensorboard.compat.proto import event_pb2, tensor_pb2
 
 from dlv.events.logs import batches
+from dlv.events.logs.points import ScalarPoints
+from dlv.events.logs.templates import Templates
 from tests.events import event_files
 from tests.events.event_files import (
     Event,
@@ -24,9 +26,12 @@ from tests.events.event_files import (
     framed,
     metadata,
     scalar,
+    tensor,
     tensorboard_reads,
+    values,
     version,
 )
+from tests.events.fuzz_reading import taken_whole, told
 from tests.events.repeating_logs import repeating
 
 FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
@@ -239,6 +244,33 @@ def test_a_flipped_bit_leaves_the_points_before_it_and_flags_the_file(
     assert flipped.plain() == prefix.plain()
     if good:
         assert f"at byte {flipped.offset}" in str(flipped.errors[0])
+
+
+@SETTINGS
+@given(st.lists(st.one_of(repeating(rows=20), logs()), min_size=2, max_size=4))
+def test_what_other_runs_taught_changes_nothing(runs: list[list[Any]]) -> None:
+    shared = Templates()
+    for run in runs + runs:
+        alone, state, damage = taken_whole(framed(run), Templates())
+        beside, other, _ = taken_whole(framed(run), shared)
+        assert told(beside) == told(alone)
+        assert other.as_json() == state.as_json()
+        assert damage is None
+
+
+def test_the_first_metadata_of_another_run_is_not_this_one_s() -> None:
+    """A bare tensor is a scalar only behind an event that said so."""
+    number = tensor("loss", np.float32(1), "scalars")
+    bare = Summary.Value(tag="loss", tensor=number.tensor)
+    first = framed([version(), values(0, number), *(values(step, bare) for step in range(1, 9))])
+    shared = Templates()
+    taken_whole(first, shared)
+    for odd in ([values(0, bare), values(1, bare)], [values(0, tensor("loss", [1.0], "text"))]):
+        content = framed([version(), *odd, *(values(step, bare) for step in range(2, 9))])
+        alone, _, _ = taken_whole(content, Templates())
+        beside, _, _ = taken_whole(content, shared)
+        assert told(beside) == told(alone)
+        assert not any(isinstance(item, ScalarPoints) for item in beside.items)
 
 
 def long_log() -> list[bytes]:

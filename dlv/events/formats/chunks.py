@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from dlv.errors import Damaged
 
 _HEAD = struct.Struct("<HBBBQQQQ")  # n, widths of steps and walls, kind of values; starts, bases
 _DOUBLE, _SINGLE, _SAME = range(3)
+_TOGETHER = 1 << 14  # points, so that they stay in the cache
 
 
 class Scalars(NamedTuple):
@@ -87,36 +89,80 @@ def _span(points: Scalars) -> tuple[int, int]:
 
 def pack(points: Scalars) -> bytes:
     """1 to 65535 points."""
-    steps, step, by, width = _narrow(points.steps.view(np.uint64))
-    walls, wall, pace, breadth = _narrow(points.walls.view(np.uint64))
-    kind, values = _values(points.values)
-    head = _HEAD.pack(points.n, width, breadth, kind, step, by, wall, pace)
-    return b"".join((head, steps, walls, values))
+    return packed([points])[0][1]
 
 
-def _narrow(column: NDArray[np.uint64]) -> tuple[bytes, int, int, int]:
-    """(differences less the least, first, the least, bytes of each), all modulo 2^64."""
-    first = int(column[0])
-    if len(column) == 1:
-        return b"", first, 0, 0
-    steps = np.diff(column)
-    least = steps.view(np.int64).min()
-    steps -= least.view(np.uint64)
-    width = (int(steps.max()).bit_length() + 7) // 8
-    rows = steps.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)
-    return rows[:, :width].tobytes(), first, int(least.view(np.uint64)), width
+def packed(parts: Sequence[Scalars]) -> list[tuple[Figures, bytes]]:
+    """Chunks of 1 to 65535 points; those of one length are made together."""
+    found: dict[int, tuple[Figures, bytes]] = {}
+    lengths: dict[int, list[int]] = {}
+    for index, part in enumerate(parts):
+        lengths.setdefault(part.n, []).append(index)
+    for n, all_of_them in lengths.items():
+        together = max(1, _TOGETHER // n)
+        for start in range(0, len(all_of_them), together):
+            indices = all_of_them[start : start + together]
+            some = [parts[index] for index in indices]
+            found.update(zip(indices, _packed_alike(some, n), strict=True))
+    return [found[index] for index in range(len(parts))]
 
 
-def _values(values: NDArray[np.float64]) -> tuple[int, bytes]:
+def _packed_alike(parts: list[Scalars], n: int) -> Iterator[tuple[Figures, bytes]]:
+    steps = np.array([part.steps for part in parts])
+    walls = np.array([part.walls for part in parts])
+    values = np.array([part.values for part in parts])
+    rows = np.arange(len(parts))
+    imin, imax = values.argmin(axis=1), values.argmax(axis=1)
+    told = zip(
+        *(steps.min(axis=1).tolist(), steps.max(axis=1).tolist()),
+        *(values[rows, imin].tolist(), imin.tolist(), values[rows, imax].tolist(), imax.tolist()),
+        strict=True,
+    )
+    ahead, walled = _narrow(steps.view(np.uint64)), _narrow(walls.view(np.uint64))
+    for part, row, step, wall, (kind, data) in zip(
+        parts, told, ahead, walled, _values(values), strict=True
+    ):
+        step0, step1, vmin, least, vmax, most = row
+        if math.isfinite(vmin) and math.isfinite(vmax):
+            said = Figures(n, step0, step1, vmin, least, vmax, most, 0)
+        else:
+            said = figures(part)
+        head = _HEAD.pack(n, step[2], wall[2], kind, step[0], step[1], wall[0], wall[1])
+        yield said, b"".join((head, step[3], wall[3], data))
+
+
+def _narrow(columns: NDArray[np.uint64]) -> Iterator[tuple[int, int, int, bytes]]:
+    """Of each row (first, the least difference, bytes of each, differences less the least), all
+    modulo 2^64."""
+    firsts = columns[:, 0].tolist()
+    if columns.shape[1] == 1:
+        for first in firsts:
+            yield first, 0, 0, b""
+        return
+    steps = columns[:, 1:] - columns[:, :-1]
+    least = steps.view(np.int64).min(axis=1).view(np.uint64)
+    steps -= least[:, None]
+    widest = steps.max(axis=1).tolist()
+    rows = steps.astype("<u8", copy=False).view(np.uint8).reshape(*steps.shape, 8)
+    for first, by, most, row in zip(firsts, least.tolist(), widest, rows, strict=True):
+        width = (most.bit_length() + 7) // 8
+        yield first, by, width, row[:, :width].tobytes() if width else b""
+
+
+def _values(values: NDArray[np.float64]) -> Iterator[tuple[int, bytes]]:
     bits = values.view(np.uint64)
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         single = values.astype("<f4")
         back = single.astype(np.float64)
-    if not np.array_equal(back.view(np.uint64), bits):
-        return _DOUBLE, values.astype("<f8", copy=False).tobytes()
-    if (bits == bits[0]).all():
-        return _SAME, single[:1].tobytes()
-    return _SINGLE, single.tobytes()
+    short = (back.view(np.uint64) == bits).all(axis=1).tolist()
+    same = (bits == bits[:, :1]).all(axis=1).tolist()
+    for row, one, is_short, is_same in zip(values, single, short, same, strict=True):
+        if not is_short:
+            yield _DOUBLE, row.astype("<f8", copy=False).tobytes()
+        elif is_same:
+            yield _SAME, one[:1].tobytes()
+        else:
+            yield _SINGLE, one.tobytes()
 
 
 def unpack(data: bytes) -> Scalars:

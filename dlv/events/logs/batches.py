@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from dlv.dataclass import dataclass
 from dlv.errors import DlvError, NotFound, StorageError
 from dlv.events.formats import summaries, tfevents
-from dlv.events.formats.summaries import WITH_VALUES, Event, Malformed, Values
+from dlv.events.formats.summaries import WITH_VALUES, Event, Malformed
 from dlv.events.formats.tfevents import FOOT, HEAD, Framing, Records
-from dlv.events.logs.gathering import Gathering
-from dlv.events.logs.points import RunState, ScalarPoints, Series, Window
+from dlv.events.logs.gathering import Gathering, data_class_of
+from dlv.events.logs.points import SCALAR, RunState, ScalarPoints, Series, Window
 from dlv.events.logs.templates import REST, Matches, Slot, Template, Templates
 
 LEAST_ROWS = 4
@@ -56,10 +56,16 @@ class _Group:
 class Period:
     """`kinds`: the template and the bytes of the step of each record; `data`: one period."""
 
-    def __init__(self, data: bytes, kinds: Sequence[tuple[Template, int]], sizes: Sequence[int]):
+    def __init__(
+        self,
+        data: bytes,
+        kinds: Sequence[tuple[Template, int]],
+        sizes: Sequence[int],
+        series: Sequence[Sequence[Series]],  # of each record
+    ):
         self.size = len(data)
         self.data = data
-        self.series = [template.series for template, _ in kinds]
+        self.series = series
         mask = np.full(self.size, 0xFF, np.uint8)
         groups: dict[tuple[int, int, tuple[Slot, ...]], list[int]] = {}
         bodies, at = [], 0
@@ -242,19 +248,22 @@ def shortest_period(kinds: NDArray[np.int64]) -> int:
 
 _NONE = -(1 << 40)  # the number of no series
 _LONG = 1 << 17  # bytes of a period's run after which another may begin soon
-FEW, _MANY = 64, 1 << 13  # records of a batch
+FEW, _FIRST, _MANY = 64, 1 << 9, 1 << 13  # records of a batch; of the first of a known kind
 
 
 class Batches:
     """Takes a log window by window; the points are handed to a Gathering."""
 
-    def __init__(self, run: RunState) -> None:
+    def __init__(self, run: RunState, templates: Templates) -> None:
         self._run = run
         self._framing = Framing()
-        self._templates = Templates()
-        self._values = Values()
+        self._templates = templates
+        self._series: list[Series | None] = []  # of the tags of the templates, where they are met
+        self._met: set[int] = set()  # templates whose series are all there
         self._period: Period | None = None
-        self._most = FEW
+        # The version of the file, with which it begins, is looked at alone.
+        self._most = 1
+        self._tried = False
         self.damage: str | None = None
 
     def take(self, data: bytes, where: int, gathered: Gathering, *, last: bool) -> tuple[int, int]:
@@ -279,6 +288,8 @@ class Batches:
                 self._period = None
             records = self._framing.cut(data, at, self._most)
             kinds = self._batch(data, where, records, gathered)
+            if self._most == 1 and self._templates.all:
+                self._most = _FIRST
             at = records.stop
             if gathered.full:
                 return at, 0
@@ -311,7 +322,7 @@ class Batches:
 
     def _find_period(self, data: bytes, records: Records, kinds: NDArray[np.int64]) -> None:
         count = shortest_period(kinds)
-        self._most = min(2 * self._most, _MANY)
+        self._most = min(max(FEW, 2 * self._most), _MANY)
         if not count:
             return
         starts, ends = records.starts[-count:], records.ends[-count:]
@@ -320,7 +331,10 @@ class Batches:
             return
         # A kind is a template and, in its last bits, the bytes of the step.
         pairs = [(self._templates.all[kind >> 4], kind & 15) for kind in kinds[-count:].tolist()]
-        self._period = Period(data[low:high], pairs, (ends - starts).tolist())
+        series = [
+            [each for tag in template.tags if (each := self._series[tag])] for template, _ in pairs
+        ]
+        self._period = Period(data[low:high], pairs, (ends - starts).tolist(), series)
 
     # Batches
 
@@ -328,9 +342,13 @@ class Batches:
         self, data: bytes, where: int, records: Records, gathered: Gathering
     ) -> NDArray[np.int64]:
         """Take the records; what repeats in them: the same number for the same kind, -1: none."""
-        matches = self._templates.match(data, records.starts, records.ends)
-        others = np.flatnonzero(matches.templates < 0).tolist()
-        events = {index: _event(data, records, index, where, gathered) for index in others}
+        matches, events = self._parted(data, where, records, gathered)
+        if not self._tried and len(events) > FEW and 2 * len(events) > len(records.starts):
+            # The run is of another kind than those before: a few of its events are learnt first.
+            records.shorten(FEW)
+            matches, events = self._parted(data, where, records, gathered)
+            self._most = FEW
+        self._tried = self._tried or self._most > 1
         if not self._in_order(matches, events):
             for index in range(len(records.starts)):
                 event = events.get(index) or _event(data, records, index, where, gathered)
@@ -339,7 +357,12 @@ class Batches:
                     records.shorten(index + 1)
                     break
             return np.full(len(records.starts), -1)
-        ahead = Ahead(matches, self._templates, gathered)
+        if self._run.wall is None and len(matches.templates):
+            first = int(np.argmax(matches.templates >= 0))
+            earlier = any(event for index, event in events.items() if index < first)
+            if matches.templates[first] >= 0 and not earlier:
+                self._run.wall = float(matches.walls[first])
+        ahead = Ahead(matches, self._templates, self._series, gathered)
         gathered.divert, gathered.catch_up = ahead.divert, ahead.give
         for index, each in events.items():
             ahead.now = index
@@ -358,6 +381,53 @@ class Batches:
                 self._run.step = int(matches.steps[latest])
         kinds = matches.templates << 4 | np.maximum(matches.digits, 0)
         return np.where(matches.templates < 0, -1, kinds)[:count]
+
+    def _parted(
+        self, data: bytes, where: int, records: Records, gathered: Gathering
+    ) -> tuple[Matches, dict[int, Event | None]]:
+        """The records that repeat others, and the events of those that do not."""
+        matches = self._templates.match(data, records.starts, records.ends)
+        events: dict[int, Event | None] = {}
+        for _ in range(2):
+            for index in np.flatnonzero(matches.templates < 0).tolist():
+                if index not in events:
+                    events[index] = _event(data, records, index, where, gathered)
+            strange = self._meet(matches, events, gathered)
+            if not strange:
+                break
+            matches.drop(strange)
+        return matches, dict(sorted(events.items()))
+
+    def _meet(
+        self, matches: Matches, events: Mapping[int, Event | None], gathered: Gathering
+    ) -> list[int]:
+        """Begin the series of tags that this run has not had; which templates do not hold in it.
+
+        The first value of a tag says what all of them are: unless every value of the batch is
+        matched, those before the first are to be parsed.
+        """
+        series = self._run.series
+        self._series += [series.get(tag) for tag in self._templates.tags[len(self._series) :]]
+        numbers, firsts = np.unique(matches.templates, return_index=True)
+        order = numbers[np.argsort(firsts)].tolist()
+        new = [number for number in order if number >= 0 and number not in self._met]
+        if not any(event and event.kind in WITH_VALUES for event in events.values()):
+            said = [said for number in new for said in self._templates.all[number].metadata]
+            if all(each.tag in series or data_class_of(each) == SCALAR for each in said):
+                for each in said:
+                    if each.tag not in series:
+                        gathered.register(each)
+        strange = []
+        for number in new:
+            template = self._templates.all[number]
+            known = [series.get(self._templates.tags[tag]) for tag in template.tags]
+            if all(each is not None and each.data_class == SCALAR for each in known):
+                self._met.add(number)
+                for tag, each in zip(template.tags, known, strict=True):
+                    self._series[tag] = each
+            else:
+                strange.append(number)
+        return strange
 
     def _in_order(self, matches: Matches, events: dict[int, Event | None]) -> bool:
         """Whether no matched record can be a restart, nor change what tells one."""
@@ -389,9 +459,10 @@ class Batches:
             return
         body = records.body(data, index)
         try:
-            values = self._values.of(event.content) if event.kind == summaries.SUMMARY else []
-            self._templates.learn(body, values, self._run.series)
+            summary = event.kind == summaries.SUMMARY
+            values = self._templates.values.of(event.content) if summary else []
             gathered.add(event, values)
+            self._templates.learn(body, values, self._run.series)
         except Malformed as error:
             gathered.malformed(error, where + int(records.starts[index]) - HEAD)
 
@@ -409,17 +480,24 @@ def _event(
 class Ahead:
     """Scalars of a batch, of matched records and of others, until they are given in order."""
 
-    def __init__(self, matches: Matches, templates: Templates, gathered: Gathering) -> None:
+    def __init__(
+        self,
+        matches: Matches,
+        templates: Templates,
+        series_of_tags: Sequence[Series | None],
+        gathered: Gathering,
+    ) -> None:
         self._gathered = gathered
         self.now = 0  # the record at hand: what stands before it may be given
-        self._templates = templates
+        self._series = series_of_tags
+        self._tags = templates.numbers
         self._more: list[Series] = []  # series of which no record of the batch is matched
         self._numbers: dict[Series, int] = {}  # and theirs
         # Of the others: record, number of the series, step, wall, value.
         self._others: list[tuple[int, int, int, float, float]] = []
         order = [records for records, _, _ in matches.numbers]
         series = [
-            templates.series_of(slot)[matches.templates[records]]
+            templates.tags_of(slot)[matches.templates[records]]
             for records, slot, _ in matches.numbers
         ]
         values = [numbers for _, _, numbers in matches.numbers]
@@ -429,8 +507,8 @@ class Ahead:
         self._steps, self._walls = matches.steps[self._order], matches.walls[self._order]
 
     def divert(self, series: Series, event: Event, value: float) -> None:
-        number = self._templates.numbers.get(series)
-        if number is None:
+        number = self._tags.get(series.tag, len(self._series))
+        if number >= len(self._series) or self._series[number] is not series:
             number = self._numbers.setdefault(series, -1 - len(self._more))
             if number == -1 - len(self._more):
                 self._more.append(series)
@@ -454,8 +532,9 @@ class Ahead:
             part = slice(low, high)
             columns = steps[part], walls[part], values[part]
             number = int(of[low])
-            series = self._more[-1 - number] if number < 0 else self._templates.series[number]
-            self._gathered.extend(series, columns)
+            series = self._more[-1 - number] if number < 0 else self._series[number]
+            if series is not None:
+                self._gathered.extend(series, columns)
         self._others = []
         left = ~ready
         self._order, self._of, self._values = self._order[left], self._of[left], self._values[left]
@@ -471,13 +550,19 @@ class Reading:
     Iterated once more, it goes on with what was written since.
     """
 
-    def __init__(self, path: str | Path, offset: int, state: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        offset: int,
+        state: Mapping[str, Any] | None,
+        templates: Templates | None = None,
+    ) -> None:
         self.path = os.fspath(path)
         self.offset = offset  # the file is good up to here
         self.status: Literal["open", "damaged", "foreign"] = "open"
         self.error: str | None = None
         self._run = RunState(state)
-        self._batches = Batches(self._run)
+        self._batches = Batches(self._run, templates or Templates())
 
     @property
     def state(self) -> dict[str, Any]:

@@ -194,7 +194,7 @@ class Gathering:
                     return
                 if not self._admitted(tag):
                     return
-                series = self._meet(tag, value)
+                series = self.register(first_metadata(tag, value))
             tensor, legacy = _tensor(series, value, MOST_REPEATED - self._repeated)
             if tensor is not None:
                 self._count(tensor, value)
@@ -214,19 +214,10 @@ class Gathering:
             self.fault(None, f"a tag of {size} bytes is skipped: `{tag[:40]}…`", "tag")
         return size <= MOST_TAG
 
-    def _meet(self, tag: str, value: Value) -> Series:
-        """The first value of a tag says what all of them are."""
-        said = summaries.metadata(tag, value.metadata or b"")
-        if value.kind in _OLD:
-            plugin, content = _OLD[value.kind]
-            said = Metadata(tag, plugin, 0, content, said.display_name or tag, said.description)
-        return self._register(said)
-
-    def _register(self, metadata: Metadata) -> Series:
+    def register(self, metadata: Metadata) -> Series:
+        """Begin the series of a tag."""
         given = metadata.data_class != UNKNOWN
-        data_class = metadata.data_class if given else _CLASSES.get(metadata.plugin, UNKNOWN)
-        if not UNKNOWN <= data_class <= BLOBS:
-            data_class = UNKNOWN
+        data_class = data_class_of(metadata)
         if data_class == UNKNOWN:
             named = f"the plugin `{metadata.plugin}`" if metadata.plugin else "no plugin"
             self.fault(metadata.tag, f"it is stored, but listed as {named}", "class", warning=True)
@@ -245,7 +236,7 @@ class Gathering:
         if series is None:
             if not self._admitted(tag):
                 return
-            series = self._register(Metadata(tag, plugin, BLOBS, b"", "", ""))
+            series = self.register(Metadata(tag, plugin, BLOBS, b"", "", ""))
         try:
             self._place(series, event, Tensor(STRING, (1,), strings=(content,)), b"")
         except Unusable as error:
@@ -308,6 +299,21 @@ class Gathering:
     def _flush(self) -> None:
         self._items += [columns.points(tag) for tag, columns in self._scalars.items()]
         self._scalars = {}
+
+
+def first_metadata(tag: str, value: Value) -> Metadata:
+    """What the first value of a tag says about all of them."""
+    said = summaries.metadata(tag, value.metadata or b"")
+    if value.kind in _OLD:
+        plugin, content = _OLD[value.kind]
+        said = Metadata(tag, plugin, 0, content, said.display_name or tag, said.description)
+    return said
+
+
+def data_class_of(metadata: Metadata) -> int:
+    """The class that it names, or the one that its plugin is known by."""
+    known = metadata.data_class or _CLASSES.get(metadata.plugin, UNKNOWN)
+    return known if UNKNOWN <= known <= BLOBS else UNKNOWN
 
 
 def _tensor(series: Series, value: Value, room: int) -> tuple[Tensor | None, bytes]:

@@ -1,7 +1,8 @@
 """Events that say again what an earlier one said, but for time, step and numbers.
 
-Most of a log is such: what stands between step and number (the tag, perhaps metadata) repeats.
-The bytes are compared with those of the events that were parsed, many at once.
+Most of a log is such: what stands between step and number (the tag, perhaps metadata) repeats,
+in other runs of the experiment too. The bytes are compared with those of the events that were
+parsed, many at once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from dlv.events.formats.summaries import (
     fields,
     varint,
 )
-from dlv.events.logs.points import SCALAR, Series
+from dlv.events.logs.gathering import first_metadata
+from dlv.events.logs.points import SCALAR, Metadata, Series
 from dlv.kinds import Floats
 
 Ints = NDArray[np.int64]
@@ -47,7 +49,9 @@ class Template:
     """What the events of one kind have in common."""
 
     slots: tuple[Slot, ...]
-    series: tuple[Series, ...]
+    tags: tuple[int, ...]  # by their numbers
+    # What the tags are in a run that begins with such an event.
+    metadata: tuple[Metadata, ...]
 
 
 @dataclass
@@ -103,13 +107,25 @@ class Matches:
     # For each number of a record: which record, which template's slot, and the number.
     numbers: list[tuple[Ints, int, Floats]]
 
+    def drop(self, templates: Sequence[int]) -> None:
+        """Take the records of these templates for unmatched."""
+        self.templates[np.isin(self.templates, templates)] = -1
+        kept = []
+        for records, slot, numbers in self.numbers:
+            matched = self.templates[records] >= 0
+            kept.append((records[matched], slot, numbers[matched]))
+        self.numbers = kept
+
 
 class Templates:
+    """Those of many files: runs of one experiment say the same."""
+
     def __init__(self) -> None:
         self.all: list[Template] = []
-        self.series: list[Series] = []  # of all templates
-        self.numbers: dict[Series, int] = {}  # where they are in it
-        self._of_slot: list[list[int]] = []  # the number of the series of a slot, by template
+        self.tags: list[str] = []  # of all templates
+        self.numbers: dict[str, int] = {}  # where they are in it
+        self.values = summaries.Values()
+        self._of_slot: list[list[int]] = []  # the number of the tag of a slot, by template
         self._arrays: dict[int, Ints] = {}
         self._once: set[int] = set()
         self._trials = 1 << 10  # events of several values that may still be looked at
@@ -134,10 +150,9 @@ class Templates:
         except Malformed:
             return
         size = len(body) - start
-        known = [series.get(tag) for tag, _, _ in found]
         if not found or not 8 <= size <= _MOST_REST:
             return
-        if any(each is None or each.data_class != SCALAR for each in known):
+        if any(tag not in series or series[tag].data_class != SCALAR for tag, _, _ in found):
             return
         slots = tuple((at - start, width) for _, at, width in found)
         if len(slots) > 1:
@@ -150,7 +165,15 @@ class Templates:
             np.uint64,
         )
         if shape.add(words, len(self.all)):
-            self._append(Template(slots, tuple(each for each in known if each)))
+            tags = tuple(self._number(tag) for tag, _, _ in found)
+            first = (first_metadata(value.tag, value) for value in values)
+            self._append(Template(slots, tags, tuple(first)))
+
+    def _number(self, tag: str) -> int:
+        number = self.numbers.setdefault(tag, len(self.tags))
+        if number == len(self.tags):
+            self.tags.append(tag)
+        return number
 
     def _seen_before(self, body: bytes, start: int, slots: tuple[Slot, ...]) -> bool:
         """Whether such an event came before."""
@@ -165,20 +188,14 @@ class Templates:
         return False
 
     def _append(self, template: Template) -> None:
-        while len(self._of_slot) < len(template.series):
+        while len(self._of_slot) < len(template.tags):
             self._of_slot.append([-1] * len(self.all))
         self.all.append(template)
         for slot, numbers in enumerate(self._of_slot):
-            numbers.append(-1)
-            if slot < len(template.series):
-                series = template.series[slot]
-                if series not in self.numbers:
-                    self.numbers[series] = len(self.series)
-                    self.series.append(series)
-                numbers[-1] = self.numbers[series]
+            numbers.append(template.tags[slot] if slot < len(template.tags) else -1)
 
-    def series_of(self, slot: int) -> Ints:
-        """For each template the number of the series to which a slot belongs."""
+    def tags_of(self, slot: int) -> Ints:
+        """For each template the number of the tag to which a slot belongs."""
         found = self._arrays.get(slot)
         if found is None or len(found) != len(self.all):
             found = self._arrays[slot] = np.array(self._of_slot[slot], np.int64)
