@@ -3,7 +3,7 @@
     python -m benchmarks.curves [--json FILE] [--only PART..]
 
 `reading`: event files alone. `ingest`: into SQLite, with memory, disk and what another look costs.
-`runs`: a thousand short trainings. `texts`: JSON lines and CSV. `reads`: answers out of 10 M points.
+`runs`: a thousand short ones. `texts`: JSON lines and CSV. `reads`: answers out of 10 M points.
 Prints the figures of each part, each goal with whether it was met, and, as its last line, a JSON
 document. The oracle, TensorBoard's own tests and the checklist are tests: tests/events.
 """
