@@ -28,6 +28,7 @@ SHARES = (0.5, 0.9, 0.98, 1.0)  # of the rows: a level for each, and then everyt
 # Other rows may be harder: where fewer levels do, further ones at this part of the error.
 TIGHTER = 0.5
 GREEDY_ROWS = 12
+ERROR_ROWS = 32  # on which the error of each tensor alone is seen
 SPARED = 0.95  # of the bytes at most, or everything may as well be read
 BATCH = 32
 _MOST = 1e300
@@ -294,13 +295,13 @@ def _by_suffix(
     search: _Search, suffix: Suffix, everything: Depths
 ) -> tuple[list[Depths], list[float]]:
     """Levels for an error that is a sum over the tensors; those that determine more and more."""
-    whole = search.balls({}, F64)
-    parts = [whole.balls(each) for each in search.batches()]
+    whole, count = search.balls({}, F64), min(ERROR_ROWS, search.count)
+    parts = [whole.balls(each) for each in search.batches(count)]
     scores = np.concatenate([known[search.program.scores].centre for known in parts])
-    rest = search.radii({}, search.count)
+    rest = search.radii({}, count)
     errors = {
         name: {
-            depth: np.maximum(search.radii({name: depth}, search.count) - rest, 0)
+            depth: np.maximum(search.radii({name: depth}, count) - rest, 0)
             for depth in search.stored[name].depths
             if depth < search.stored[name].planes
         }

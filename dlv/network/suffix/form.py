@@ -77,7 +77,7 @@ class RoughPeaks(Peaks):
             v, rounds = np.random.default_rng(0).normal(size=shape).astype(dtype), 20
         for _ in range(rounds):
             w = times(v[..., None])[..., 0]
-            v = w / np.maximum(np.linalg.norm(w, axis=1, keepdims=True), 1e-300)
+            v = w / np.maximum(np.linalg.norm(w, axis=1, keepdims=True), np.finfo(w.dtype).tiny)
         self._vectors[key] = v
         values = (v.conj() * times(v[..., None])[..., 0]).sum(axis=1).real
         at = int(values.argmax())
@@ -132,7 +132,7 @@ def walk(
 
     def traced() -> Gradients:
         found = Gradients()
-        g: Array = np.zeros(size)
+        g: Array = np.zeros(size, m.real.dtype)
         for back in reversed(backs):
             g = back(g, found)
         return found
@@ -171,8 +171,7 @@ def masked(
 ) -> tuple[Array, Back | None]:
     """With T = p tau: over u, u^H (M - 2T) u + 2 u^H T z has its maximum T (2T - M)^-1 T."""
     u = slice(move.start, move.start + move.width)
-    p = np.exp2(parameters.p[move.key])
-    q = np.sqrt(p)
+    q = np.exp2(parameters.p[move.key] / 2).astype(m.real.dtype)
     theta = max(parameters.theta[move.key], LEAST_THETA)
     scaled = m.copy()
     scaled[:, u] /= q[:, None]
@@ -294,7 +293,7 @@ def merged(m: Array, move: Merged) -> tuple[Array, Back]:
 
 
 def _summed(m: Array, index: Array, width: int) -> Array:
-    chosen = np.zeros((len(index), width))
+    chosen = np.zeros((len(index), width), m.real.dtype)
     chosen[np.arange(len(index)), index] = 1
     found: Array = chosen.T @ m @ chosen
     return found
@@ -306,10 +305,10 @@ def relaxed(
     """M <= p lambda_max(p^-1/2 M p^-1/2), alike at all positions of a channel."""
     before, after = np.array(move.before, np.intp), np.array(move.after, np.intp)
     p = np.exp2(parameters.p[move.key])
-    q = np.sqrt(p[before])
+    q = np.sqrt(p[before]).astype(m.real.dtype)
     scaled = m / q[:, None] / q
     peak, at, v = peaks.of(move.key, scaled)
-    own = p[after] * peak * move.factor + TINY
+    own = (p[after] * peak * move.factor + TINY).astype(m.real.dtype)
     found: Array = np.diag(own)[None]
     if not peaks.traced:
         return found, None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +20,12 @@ from dlv.network.suffix.errors import head_of, over_torus
 from dlv.network.suffix.form import Gradients, Parameters, RoughPeaks, dagger, walk
 from dlv.network.suffix.habits import Habit, Source, habits, scaled_steps, steps_of
 from dlv.network.suffix.plan import Plan, Through, Told
-from dlv.network.suffix.torus import Torus
+from dlv.network.suffix.torus import Torus, Window
 
 COARSE = 6  # sides of the tori while tuning
-STEPS = 40
+STEPS = 12
 RATE = 0.15
+THETA = 0.25  # where it begins: near what most layers come to
 
 
 @dataclass(frozen=True)
@@ -82,16 +84,20 @@ def tuning_of(plan: Plan, source: Source, rows: Inputs, steps: int = STEPS) -> T
     a: Mapping[str, Array] = {result: usual[result].start for result in samples.unread}
     parameters = start(plan)
     if a and steps:
-        objective = Objective(plan, samples, head_of(source.whole(plan.last)))
-        parameters, a = tuned(objective, parameters, a, steps)
+        head = head_of(source.whole(plan.last))
+        for kind in (np.float32, np.float64):
+            found = tuned(Objective(plan, samples, head, kind), parameters, a, steps)
+            if found is not None:
+                parameters, a = found
+                break
     return Tuning(usual, parameters, a)
 
 
 def start(plan: Plan) -> Parameters:
-    """p = 1 and theta = 1/2 everywhere."""
+    """p = 1 and the same theta everywhere."""
     return Parameters(
         {key: np.zeros(size) for key, size in plan.sizes.items()},
-        {key: 0.5 for key in plan.sizes if not key.endswith("/in")},
+        {key: THETA for key in plan.sizes if not key.endswith("/in")},
     )
 
 
@@ -100,10 +106,14 @@ def coarse(plan: Plan) -> tuple[Torus, ...]:
 
 
 class Objective:
-    """Mean log2 of the shares, and its derivatives."""
+    """Mean log2 of the shares, and its derivatives; of numbers of a kind of float."""
 
-    def __init__(self, plan: Plan, samples: Samples, head: Array) -> None:
-        self._plan, self._samples, self._head = plan, samples, head
+    def __init__(
+        self, plan: Plan, samples: Samples, head: Array, kind: type[np.floating[Any]] = np.float64
+    ) -> None:
+        self._plan, self._samples = plan, samples
+        self._kind = np.dtype(kind)
+        self._head = head.astype(kind)
         self._tori = coarse(plan)
         self._peaks = RoughPeaks()
         self._through: dict[str, Array] = {}
@@ -122,8 +132,8 @@ class Objective:
             share = self._samples.counts[name] / self._total
             if name not in self._unread:
                 dw = self._samples.centred(name)
-                self._unread[name] = over_torus(dw, move.window, torus)
-            scale = np.exp2(-a[name])
+                self._unread[name] = self._over(dw, move.window, torus)
+            scale = np.exp2(-a[name]).astype(self._kind)
             dw = self._unread[name]
             x = dw * np.tile(scale, dw.shape[2] // len(scale))
             back = dagger(x)
@@ -148,7 +158,7 @@ class Objective:
             name = move.step.result
             if name not in self._through:
                 weight = self._samples.whole[name]
-                self._through[name] = over_torus(weight, move.window, torus)
+                self._through[name] = self._over(weight, move.window, torus)
             return self._through[name]
 
         traced = walk(self._plan, self._head, parameters, through, tell, self._peaks, self._tori)
@@ -156,14 +166,19 @@ class Objective:
         found.p.update(own.p)
         return self._sum, found
 
+    def _over(self, weight: Array, window: Window | None, torus: Torus) -> Array:
+        found = over_torus(weight, window, torus)
+        complex_kind = np.result_type(self._kind, np.complex64)
+        return found.astype(complex_kind if found.dtype.kind == "c" else self._kind)
+
 
 def tuned(
     objective: Callable[[Parameters, Mapping[str, Array]], tuple[float, Gradients]],
     parameters: Parameters,
     a: Mapping[str, Array],
     steps: int = STEPS,
-) -> tuple[Parameters, dict[str, Array]]:
-    """The best of what Adam passes, from `parameters` on."""
+) -> tuple[Parameters, dict[str, Array]] | None:
+    """The best of what Adam passes, from `parameters` on; None if its numbers are too large."""
     names = [*(f"p {k}" for k in parameters.p), *(f"theta {k}" for k in parameters.theta)]
     names += [f"a {k}" for k in a]
     at: dict[str, Array] = {f"p {k}": v.copy() for k, v in parameters.p.items()}
@@ -175,6 +190,8 @@ def tuned(
     for number in range(steps + 1):
         parameters, a = _parts(at)
         value, gradients = objective(parameters, a)
+        if not np.isfinite(value):
+            break
         if value < lowest:
             best, lowest = (parameters, dict(a)), value
         rate = RATE * (1 - number / (steps + 1))
@@ -189,7 +206,7 @@ def tuned(
             up = first[name] / (1 - 0.9 ** (number + 1))
             size = np.sqrt(second[name] / (1 - 0.98 ** (number + 1)))
             at[name] = at[name] - rate * up / (size + 1e-12)
-    return best or _parts(at)
+    return best
 
 
 def _parts(at: Mapping[str, Array]) -> tuple[Parameters, dict[str, Array]]:

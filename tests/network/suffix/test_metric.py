@@ -284,6 +284,7 @@ def test_the_derivatives_are_those_of_the_objective(make: Any) -> None:
     before = objective(parameters, a)[0]
     objective._peaks._rounds = 4
     better = tuned(objective, parameters, a, 25)
+    assert better is not None
     assert objective(*better)[0] < before - 0.05
 
 
