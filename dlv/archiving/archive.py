@@ -102,8 +102,12 @@ def archive(
     with superseded.alone(repository):
         with repository.writing():  # where this cannot be, nothing may be cleared either
             pass
+        looked = dry_run or request.local
         if not dry_run:
-            comparing.demand(repository, "archive", rows=not request.local)
+            # Row by row only where packs will be deleted: that takes as long as there are rows.
+            left = superseded.left(repository)
+            comparing.demand(repository, "archive", rows=left and not request.local)
+            looked = looked or left
         resumed = superseded.settle(repository)
         with repository.writing(), Trials(repository, request) as (planner, tried):
             plan = propose(repository, planner, request, progress)
@@ -118,6 +122,8 @@ def archive(
             else:
                 outcome.changed = len(chosen)
                 if chosen:
+                    if not looked:
+                        comparing.demand(repository, "archive")
                     _carry_out(repository, chosen, tried, request, outcome, progress)
         if not dry_run:
             _clean(repository, outcome)

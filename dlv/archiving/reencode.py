@@ -16,7 +16,7 @@ from typing import Self
 import dlv.disk.durable as durable
 import dlv.recovery.superseded as superseded
 from dlv.archiving.planning import AT_ONCE, Room
-from dlv.archiving.tryouts import Choice, Tryouts
+from dlv.archiving.tryouts import Choice, Together, Tryouts
 from dlv.canonical import hash_bytes
 from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError
@@ -174,6 +174,7 @@ Advance = Callable[[int], None]
 
 DEAD = 0.05  # a pack of which a larger part is used no more is written again,
 LITTLE = 64 << 20  # and a pack of up to so many bytes whatever part that is
+FETCHED = 32 << 20  # bytes of matrices that are read together before they are encoded
 BATCH = 1 << 29  # bytes of new packs after which the index is switched
 # Measured shares of the time that a matrix takes: encoding it, and reading it back.
 ENCODING, VERIFYING = 4, 1
@@ -270,11 +271,12 @@ def carry_out(
     todo = deque(plan.choices)
     written = Written()
     clock = _Clock(deadline)
+    together = None if deadline is not None else store.together
     while todo or plan.carried or plan.objects:
         with Packing(store) as packing:
             clock.begin()
             before = len(todo)
-            with _Encoder(tryouts, jobs) as encoder:
+            with _Encoder(tryouts, jobs, together) as encoder:
                 for choice, encoding in encoder.taken(todo, lambda: clock.room(packing.stored)):
                     if _encode(packing, tryouts, choice, encoding):
                         written.matrices += 1
@@ -342,13 +344,19 @@ class _Clock:
 
 
 class _Encoder:
-    """Encodes in threads ahead of the writer, and yields in the order of the plan."""
+    """Encodes in threads ahead of the writer, and yields in the order of the plan.
 
-    def __init__(self, tryouts: Tryouts, jobs: int) -> None:
+    With `together` the matrices of many choices are read at once: those of one tensor mostly lie
+    in one chain of deltas.
+    """
+
+    def __init__(self, tryouts: Tryouts, jobs: int, together: Together | None) -> None:
         self._tryouts = tryouts
+        self._together = together
         self._jobs = jobs
         self._room = Room(AT_ONCE)
         self._pool = ThreadPoolExecutor(max(1, jobs))
+        self._fetched = 0  # choices at the front whose matrices are in memory
 
     def taken(
         self, todo: deque[tuple[Choice, Encoding]], more: Callable[[], bool]
@@ -357,6 +365,9 @@ class _Encoder:
         ahead: deque[tuple[tuple[Choice, Encoding], Future[None]]] = deque()
         while True:
             while todo and len(ahead) < 2 * self._jobs and more():
+                if not self._fetched:
+                    self._fetch(todo)
+                self._fetched -= 1
                 item = todo.popleft()
                 ahead.append((item, self._pool.submit(self._encode, item)))
             if not ahead:
@@ -364,6 +375,19 @@ class _Encoder:
             item, future = ahead.popleft()
             future.result()
             yield item
+
+    def _fetch(self, todo: Iterable[tuple[Choice, Encoding]]) -> None:
+        size = 0
+        names: dict[str, None] = {}
+        for choice, encoding in todo:
+            needed = [name for name in (choice.matrix, choice.base) if name and name not in names]
+            size += len(needed) * (encoding.nbytes or 0)
+            if self._fetched and size > FETCHED:
+                break
+            names |= dict.fromkeys(needed)
+            self._fetched += 1
+        if self._together is not None and self._fetched > 1:
+            self._tryouts.fetch(names, self._together)
 
     def _encode(self, item: tuple[Choice, Encoding]) -> None:
         choice, encoding = item

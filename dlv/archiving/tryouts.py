@@ -188,6 +188,9 @@ class _Note:
     kept: list[list[Any]] | None  # parts as they lie in the file of bytes
 
 
+Together = Callable[[Iterable[str]], Iterable[tuple[str, Raw]]]
+
+
 class Matrices:
     """Decoded matrices, the last few kept: a target and its base however large they are."""
 
@@ -211,6 +214,17 @@ class Matrices:
                 self._bytes += len(raw)
                 self._shrink(self._limit, 2)
         return raw
+
+    def fetch(self, matrices: Iterable[str], read: Together) -> None:
+        """Read several at once that are asked for next; they are no more than the limit."""
+        with self._lock:
+            wanted = [matrix for matrix in dict.fromkeys(matrices) if matrix not in self._held]
+            self._shrink(self._limit // 2, 0)
+        for matrix, raw in read(wanted) if wanted else ():
+            kept = bytes(raw)  # what is read lies where the next one will
+            with self._lock:
+                self._held[matrix] = kept
+                self._bytes += len(kept)
 
     def _shrink(self, limit: int, least: int) -> None:
         while self._bytes > limit and len(self._held) > least:
@@ -374,6 +388,11 @@ class Tryouts:
     def matrix(self, name: str) -> Raw:
         """The bytes of a matrix; the last few stay in memory."""
         return self._matrices(name)
+
+    def fetch(self, matrices: Iterable[str], read: Together) -> None:
+        """Have these in memory, which are asked for next."""
+        if isinstance(self._matrices, Matrices):
+            self._matrices.fetch(matrices, read)
 
     def pause(self) -> None:
         """Hold no decoded matrix: for a while none is asked for."""

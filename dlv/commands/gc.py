@@ -80,13 +80,15 @@ def run(
         retention.Policy(keep_last, tuple(retention.best(text) for text in keep_best)),
         call.author,
     )
-    outcome = collect.plan(repository, request)
+    outcome = collect.plan(repository, request, compared=dry_run)
     if not dry_run:
         if outcome.deleted or outcome.trials:
             call.confirm(
                 f"Permanently delete {outcome.freed} bytes? (list them: dlv gc --dry-run)", yes=yes
             )
-        outcome = collect.collect(repository, request, progress=call.progress)
+        outcome = collect.collect(
+            repository, request, progress=call.progress, idle=not outcome.anything
+        )
     document, blocks = view.collected(outcome)
     call.output.emit("gc", document, *blocks, ids=[hidden.version.id for hidden, _ in outcome.due])
     if outcome.trials_stay is not None:

@@ -52,28 +52,24 @@ def choose_plane(
     found = choose(plane)
     if effort == "fast":
         return found
-    candidates = [found]
-    if len(plane) <= SAMPLE:
-        candidates += [(codec.get_config(), codec.encode(plane)) for codec in (*_CHEAP, *_DEAR)]
-    else:
-        candidates += [(codec.get_config(), codec.encode(plane)) for codec in _sampled(plane)]
+    candidates = [found, *((codec.get_config(), codec.encode(plane)) for codec in _worth(plane))]
     if above is not None and len(above) == len(plane) and not shared:
         candidates.append((_ABOVE.get_config(), _ABOVE.encode(plane, above)))
     return min(candidates, key=lambda pair: len(pair[1]))
 
 
-def _sampled(plane: Raw) -> list[ZstdCodec]:
-    """What is worth trying on the whole: the cheap one, and the dear one if it is ahead."""
+def _worth(plane: Raw) -> list[ZstdCodec]:
+    """What is worth trying on the whole: the cheap one, and dear ones where these are ahead."""
     view = memoryview(plane)
-    middle = (len(view) - SAMPLE) // 2
-    sample = view[middle : middle + SAMPLE]
+    size = min(SAMPLE, len(view))
+    middle = (len(view) - size) // 2
+    sample = view[middle : middle + size]
     cheap = {codec: len(codec.encode(sample)) for codec in _CHEAP}
     best = min(cheap, key=lambda codec: cheap[codec])
-    dear = _DEAR[0]
     # Noise takes long, and nothing is found in it.
-    if len(dear.encode(sample)) < cheap[best] * 0.995:
-        return [best, dear]
-    return [best] if cheap[best] < SAMPLE * HOPELESS else []
+    if len(_DEAR[0].encode(sample)) < cheap[best] * 0.995:
+        return [best, *(_DEAR if size == len(view) else _DEAR[:1])]
+    return [best] if cheap[best] < size * HOPELESS else []
 
 
 def decode_plane(config: Config, data: Raw, raw: int, above: Raw | None) -> Raw:

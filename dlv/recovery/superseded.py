@@ -21,6 +21,11 @@ INTENT = "archive.json"
 PATIENCE = 2.0  # seconds to wait for others where it can be left to the next archive
 
 
+def left(repository: Repository) -> bool:
+    """Whether there are packs that the next archive clears away."""
+    return bool(intended(repository) or matrices.unused_packs(repository.database))
+
+
 def settle(repository: Repository) -> bool:
     """Clear what an archive that was killed left half in or half out; whether there was such a one.
 

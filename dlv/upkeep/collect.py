@@ -101,15 +101,19 @@ class _RehearsedError(Exception):
     pass
 
 
-def plan(repository: Repository, request: Request) -> Collected:
-    """What `collect` would do now; what it would hide is hidden in a transaction that fails."""
+def plan(repository: Repository, request: Request, *, compared: bool = True) -> Collected:
+    """What `collect` would do now; what it would hide is hidden in a transaction that fails.
+
+    Not `compared`: `collect` holds the catalogue against the files, if it has anything to do.
+    """
     outcome = Collected(request.grace)
     db = repository.database
     if (waiting := quarantine.restoring(repository)) is not None:
         outcome.interrupted = waiting.place
         outcome.kept, outcome.after = quarantine.places(repository), usage.size_of_packs(db)
         return outcome
-    comparing.demand(repository, "gc")
+    if compared:
+        comparing.demand(repository, "gc")
     # Only what would be hidden needs a transaction that others have to wait for.
     moment = db.atomic() if request.policy else db.snapshot()
     with contextlib.suppress(_RehearsedError), repository.holding(), moment:
@@ -132,8 +136,13 @@ def plan(repository: Repository, request: Request) -> Collected:
     return outcome
 
 
-def collect(repository: Repository, request: Request, *, progress: Progress) -> Collected:
-    """Hide, take out of the catalogue, quarantine; delete what lay there for the whole grace."""
+def collect(
+    repository: Repository, request: Request, *, progress: Progress, idle: bool = False
+) -> Collected:
+    """Hide, take out of the catalogue, quarantine; delete what lay there for the whole grace.
+
+    `idle`: a plan has just shown that there is nothing to delete.
+    """
     outcome = Collected(request.grace, done=True)
     with superseded.alone(repository, "gc"):
         ballast.give_up(repository)
@@ -145,7 +154,7 @@ def collect(repository: Repository, request: Request, *, progress: Progress) -> 
             outcome.kept = quarantine.places(repository)
             outcome.after = usage.size_of_packs(repository.database)
             return outcome
-        comparing.demand(repository, "gc")
+        comparing.demand(repository, "gc", rows=not idle)
         with repository.writing():
             _hide(repository, request, outcome)
         with superseded.removing(repository):

@@ -28,7 +28,9 @@ SHARES = (0.5, 0.9, 0.98, 1.0)  # of the rows: a level for each, and then everyt
 # Other rows may be harder: where fewer levels do, further ones at this part of the error.
 TIGHTER = 0.5
 GREEDY_ROWS = 12
-ERROR_ROWS = 32  # on which the error of each tensor alone is seen
+# On how many rows the error of each tensor alone is seen: together for all tensors, and at least.
+ERROR_ROWS = 512
+LEAST_ERROR_ROWS = 32
 SPARED = 0.95  # of the bytes at most, or everything may as well be read
 BATCH = 32
 _MOST = 1e300
@@ -295,7 +297,9 @@ def _by_suffix(
     search: _Search, suffix: Suffix, everything: Depths
 ) -> tuple[list[Depths], list[float]]:
     """Levels for an error that is a sum over the tensors; those that determine more and more."""
-    whole, count = search.balls({}, F64), min(ERROR_ROWS, search.count)
+    whole = search.balls({}, F64)
+    count = max(LEAST_ERROR_ROWS, ERROR_ROWS // max(1, len(search.nodes)))
+    count = min(count, search.count)
     parts = [whole.balls(each) for each in search.batches(count)]
     scores = np.concatenate([known[search.program.scores].centre for known in parts])
     rest = search.radii({}, count)
