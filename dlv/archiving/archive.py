@@ -124,7 +124,7 @@ def archive(
                 if chosen:
                     if not looked:
                         comparing.demand(repository, "archive")
-                    _carry_out(repository, chosen, tried, request, outcome, progress)
+                    _carry_out(repository, chosen, tried, request, outcome, progress, planner.jobs)
         if not dry_run:
             _clean(repository, outcome)
             outcome.after = usage.size_of_packs(repository.database)
@@ -285,6 +285,7 @@ def _carry_out(
     request: Request,
     outcome: Archived,
     progress: Progress,
+    jobs: int,
 ) -> None:
     work = reencode.work(repository, chosen)
     total = sum(e.nbytes or 0 for _, e in chosen) * reencode.ENCODING
@@ -298,7 +299,7 @@ def _carry_out(
             request.author,
             summary,
             bar.advance,
-            jobs=request.jobs,
+            jobs=jobs,
             deadline=request.deadline,
         )
     outcome.written, outcome.changed, outcome.left = written.bytes, written.matrices, written.left

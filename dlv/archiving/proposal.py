@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import field, replace
@@ -18,7 +19,7 @@ from dlv.archiving.budgets import Policy
 from dlv.archiving.estimates import Effort
 from dlv.archiving.planning import Held, Layout, Planner
 from dlv.archiving.speeds import ORDINARY, Speeds
-from dlv.archiving.tryouts import Matrices, Tryouts
+from dlv.archiving.tryouts import Elsewhere, Matrices, Tryouts
 from dlv.canonical import dumps
 from dlv.dataclass import dataclass
 from dlv.errors import NotFound, nearest
@@ -55,6 +56,7 @@ class Request:
     effort: Effort = "normal"
     deadline: float | None = None  # of time.monotonic, past which nothing is begun
     jobs: int = 1
+    place: str | None = None  # "ray", or with the address of a cluster: where to encode
     author: str = ""
     export_graph: Path | None = None
     export_plan: Path | None = None
@@ -91,15 +93,26 @@ class Trials:
     """Planner and tryouts over one store, closed together."""
 
     def __init__(self, repository: Repository, request: Request) -> None:
+        self._held = contextlib.ExitStack()
         self.store = MatrixStore.of(repository)
+        self._held.callback(self.store.close)
+        self.jobs = request.jobs
+        elsewhere: Elsewhere | None = None
+        if request.place is not None:
+            import dlv.archiving.cluster as cluster
+
+            found = self._held.enter_context(cluster.connected(self.store, request.place))
+            elsewhere, self.jobs = found.encoded, found.slots
         held = Matrices(self.store.matrix, MEMORY)
-        self.tryouts = Tryouts(repository.cache, held, thorough=request.effort == "high")
+        thorough = request.effort == "high"
+        self.tryouts = Tryouts(repository.cache, held, thorough=thorough, elsewhere=elsewhere)
+        self._held.callback(self.tryouts.close)
         self.planner = Planner(
             repository.database,
             self.tryouts,
             self.store.together,
             request.speeds,
-            jobs=request.jobs,
+            jobs=self.jobs,
             effort=request.effort,
             pinned=pinned(repository.database, self.store),
         )
@@ -108,8 +121,7 @@ class Trials:
         return self.planner, self.tryouts
 
     def __exit__(self, *_: object) -> None:
-        self.tryouts.close()
-        self.store.close()
+        self._held.close()
 
 
 def propose(

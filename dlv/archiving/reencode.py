@@ -175,6 +175,7 @@ Advance = Callable[[int], None]
 DEAD = 0.05  # a pack of which a larger part is used no more is written again,
 LITTLE = 64 << 20  # and a pack of up to so many bytes whatever part that is
 FETCHED = 32 << 20  # bytes of matrices that are read together before they are encoded
+FAR = 1 << 29  # bytes of matrices that other machines encode at once
 BATCH = 1 << 29  # bytes of new packs after which the index is switched
 # Measured shares of the time that a matrix takes: encoding it, and reading it back.
 ENCODING, VERIFYING = 4, 1
@@ -271,7 +272,8 @@ def carry_out(
     todo = deque(plan.choices)
     written = Written()
     clock = _Clock(deadline)
-    together = None if deadline is not None else store.together
+    alone = deadline is None and tryouts.elsewhere is None
+    together = store.together if alone else None
     while todo or plan.carried or plan.objects:
         with Packing(store) as packing:
             clock.begin()
@@ -354,7 +356,8 @@ class _Encoder:
         self._tryouts = tryouts
         self._together = together
         self._jobs = jobs
-        self._room = Room(AT_ONCE)
+        # Of what is encoded elsewhere only the outcome is held here.
+        self._room = Room(AT_ONCE if tryouts.elsewhere is None else FAR)
         self._pool = ThreadPoolExecutor(max(1, jobs))
         self._fetched = 0  # choices at the front whose matrices are in memory
 

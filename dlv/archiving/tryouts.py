@@ -188,6 +188,8 @@ class _Note:
     kept: list[list[Any]] | None  # parts as they lie in the file of bytes
 
 
+# Encodes a choice thoroughly or not.
+Elsewhere = Callable[[Choice, Encoding, bool], tuple[Encoding, Sequence[Part]]]
 Together = Callable[[Iterable[str]], Iterable[tuple[str, Raw]]]
 
 
@@ -275,8 +277,14 @@ class Tryouts:
     """Encodes on request and remembers; one process at a time."""
 
     def __init__(
-        self, folder: Path, matrices: Callable[[str], Raw], *, thorough: bool = False
+        self,
+        folder: Path,
+        matrices: Callable[[str], Raw],
+        *,
+        thorough: bool = False,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
+        self.elsewhere = elsewhere  # where large matrices are encoded, if not here
         self._matrices = matrices
         self._thorough = thorough
         self._manner = f"{FORMAT}{'t' if thorough else ''} {WRITER}"
@@ -411,21 +419,16 @@ class Tryouts:
 
     def _encode(self, choice: Choice, encoding: Encoding) -> Attempt:
         """Made now; whoever asked closes it."""
-        target = self._matrices(choice.matrix)
-        dtype, shape = encoding.dtype, encoding.shape
-        if choice.base is None:
-            return _materialised(target, encoding, self._folder)
-        base = self._matrices(choice.base)
-        given = (target, base, dtype, shape, choice.matrix, choice.base)
+        if self.elsewhere is None:
+            return encoded(choice, encoding, self._matrices, self._folder, thorough=self._thorough)
+        made, parts = self.elsewhere(choice, encoding, self._thorough)
 
-        # `reencode.verify` reads every matrix back from its pack, so nothing is decoded here.
-        def encode(attempt: Attempt) -> Encoding:
-            if choice.kind == "sub":
-                return small.encode_plain(*given, attempt.put, check=False)
-            thorough = self._thorough
-            return small.encode_small(*given, attempt.put, thorough=thorough, check=False)
+        def received(attempt: Attempt) -> Encoding:
+            for part in parts:
+                attempt.put(part)
+            return made
 
-        return Attempt.of(self._folder, encode)
+        return Attempt.of(self._folder, received)
 
     def _keep(self, choice: Choice, tried: Tried, attempt: Attempt) -> None:
         """Note the size; and the bytes, if no smaller encoding of the matrix is known."""
@@ -513,6 +516,24 @@ class Tryouts:
             for line in lines:
                 self._read_to += len(line)
                 yield line
+
+
+def encoded(
+    choice: Choice, encoding: Encoding, read: Callable[[str], Raw], folder: Path, *, thorough: bool
+) -> Attempt:
+    """Encode as chosen; whoever asked closes it."""
+    target = read(choice.matrix)
+    if choice.base is None:
+        return _materialised(target, encoding, folder)
+    given = (target, read(choice.base), encoding.dtype, encoding.shape, choice.matrix, choice.base)
+
+    # `reencode.verify` reads every matrix back from its pack, so nothing is decoded here.
+    def encode(attempt: Attempt) -> Encoding:
+        if choice.kind == "sub":
+            return small.encode_plain(*given, attempt.put, check=False)
+        return small.encode_small(*given, attempt.put, thorough=thorough, check=False)
+
+    return Attempt.of(folder, encode)
 
 
 def _materialised(target: Raw, encoding: Encoding, folder: Path) -> Attempt:

@@ -14,7 +14,7 @@ from dlv.commands.shared.options import argument, command, option
 from dlv.errors import UsageError
 
 _ASKED = "algorithm budget alpha clamp effort export_graph export_plan"
-_PLANNING = f"{_ASKED} explain dry_run"
+_PLANNING = f"{_ASKED} explain dry_run on"
 _ROWS = ("calibration", "config", "sets")
 
 
@@ -67,6 +67,7 @@ _ROWS = ("calibration", "config", "sets")
     metavar="TIME",
     help="Stop after TIME, such as 10m; the next archive continues.",
 )
+@option("--on", metavar="PLACE", help="Encode on a Ray cluster: ray or ray:ADDRESS.")
 @option("--explain", metavar="TENSOR", help="Show how a tensor would be stored, and why.")
 @option("--export-graph", type=click.Path(path_type=Path), help="Write the storage graph to PATH.")
 @option("--export-plan", type=click.Path(path_type=Path), help="Write the plan to PATH.")
@@ -94,9 +95,12 @@ def run(
         return
     import dlv.views.archive as view
 
+    if given["on"] is not None and (given["dry_run"] or given["explain"] is not None):
+        raise UsageError("--on cannot be combined with --dry-run or --explain")
     options = {name: given[name] for name in _ASKED.split()}
     options |= {"scheme": given["retrieval"], "explore": target is not None}
     options["effort"] = given["effort"] or "normal"
+    options["place"] = given["on"]
     options["deadline"] = planning.deadline(given["duration"])
     asked = planning.request(call, refs, **options)
     if given["explain"] is not None:

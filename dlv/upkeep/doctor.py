@@ -34,7 +34,7 @@ EXTRAS = {
     "remote": ("obstore", "remotes in object stores and on web servers"),
     "pandas": ("pandas", "answers of queries as a DataFrame"),
     "optuna": ("optuna", "evaluate .. using tpe"),
-    "ray": ("ray", "evaluate .. on ray"),
+    "ray": ("ray", "evaluate .. on ray, dlv archive --on ray"),
     "keras": ("keras", "commits from a training with Keras"),
     "lightning": ("lightning", "commits from a training with Lightning"),
     "transformers": ("transformers", "commits from the Trainer of transformers"),

@@ -10,8 +10,8 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -200,12 +200,8 @@ def train(
     does not, trials and checkpoints of up to 64 MB go through the actor. `workers`: slices at
     once at most.
     """
-    ray = require("ray", "ray")
     held = ExitStack()
-    if not address and not ray.is_initialized():
-        # Ray's agents outlive a driver that was killed; those of a cluster are not ours.
-        held.enter_context(children.ended_with_this())
-    started = _connect(ray, address)
+    ray = held.enter_context(connected(address))
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         ray.get_runtime_context().get_node_id(), soft=False
     )
@@ -224,9 +220,20 @@ def train(
         raise Interrupted(run) from None
     finally:
         driver.close()
-        if started:
-            ray.shutdown()
         held.close()
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[Any]:
+    """Ray, with a cluster behind it: that at the address, or one of this machine alone."""
+    ray = require("ray", "ray")
+    with ExitStack() as held:
+        if not address and not ray.is_initialized():
+            # Ray's agents outlive a driver that was killed; those of a cluster are not ours.
+            held.enter_context(children.ended_with_this())
+        if _connect(ray, address):
+            held.callback(ray.shutdown)
+        yield ray
 
 
 def _connect(ray: Any, address: str | None) -> bool:
@@ -270,7 +277,7 @@ def _no_cluster(address: str | None, error: Exception) -> UsageError:
     return UsageError(
         f"no Ray cluster answers at `{address}`" if address else "Ray does not start",
         why=str(error).strip().partition("\n")[0],
-        hint="start the cluster first, or use this machine: on ray()",
+        hint="start the cluster first, or name no address",
     )
 
 
