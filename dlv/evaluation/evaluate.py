@@ -357,7 +357,6 @@ def evaluate_fully(
     model: Model, rows: Rows, options: Options, kept: KeptValues | None = None
 ) -> Evaluation:
     """Labels and figures of every row, from all of the weights."""
-    planes = Planes(model.store, model.hashes, model.aliases)
     found = Evaluation(
         version=model.label,
         id=model.id,
@@ -369,14 +368,21 @@ def evaluate_fully(
         engine=options.engine,
         raw_whole=model.raw_whole,
     )
-    for name in planes.names:
-        planes.read({name: planes.planes(name)})
-        options.watch(Progress(rows.count, 0, planes.bytes_read))
+    program, done = model.program, 0
+    read: dict[tuple[str, int], int] = {}  # bytes of each chunk
 
-    tensor = tensors_of(model, planes)
+    def tensor(name: str) -> Array:
+        # Read when it is used, so that large models need not be held.
+        values = model.tensor(name)
+        pieces = model.store.pieces_behind(model.hashes[model.aliases.get(name, name)])
+        before = len(read)
+        read.update({(piece.pack, piece.offset): piece.length for piece in pieces})
+        if len(read) > before:
+            options.watch(Progress(rows.count, done, sum(read.values())))
+        return values
+
     made = engines.engine(options.engine, model.program, tensor, options.precision)
     tally = Tally(rows, options.top_k)
-    program, done = model.program, 0
     for batch in rows.batches(options.batch):
         computed = made.values(batch.inputs)
         tally.add(computed[program.scores], batch.labels)
@@ -384,10 +390,10 @@ def evaluate_fully(
             assert kept is not None
             kept.add(name, port, computed, batch.count)
         done += batch.count
-        options.watch(Progress(rows.count, done, planes.bytes_read))
+        options.watch(Progress(rows.count, done, sum(read.values())))
     tally.finish(found)
     found.classes = rows.data.classes
-    found.bytes_read = found.bytes_whole = planes.bytes_read
+    found.bytes_read = found.bytes_whole = model.bytes_whole
     found.raw_read = found.raw_whole
     return found
 

@@ -14,6 +14,7 @@ from dlv.network.graph import Network, Port
 from dlv.network.ops.op import NotRunnable, Run, op_of
 from dlv.network.program import Program, Step, params_of
 from dlv.network.sizes import ShapeError, text
+from dlv.processors import free_memory
 
 Tensor = Callable[[str], Array]
 
@@ -26,6 +27,7 @@ class Forward:
         self.dtype = np.dtype(dtype)
         self._tensor = tensor
         self._params: dict[str, Mapping[str, Array]] = {}
+        self._room = _room()  # bytes of parameters that are kept for the next batch
         self._constants: dict[str, Array] | None = None
         self._ports: dict[str, set[int]] = {}
         read = [port for step in program.steps for port in step.inputs]
@@ -53,6 +55,7 @@ class Forward:
                     raise _unfit(step, given, error) from error
                 known.update({(step.result, port): value for port, value in enumerate(found)})
                 forget(known, step)
+                del run  # before the next parameters are read
         return known
 
     def ran(self, step: Step, run: Run) -> tuple[Array, ...]:
@@ -60,10 +63,14 @@ class Forward:
         return op_of(step.node).forward(step.node, run)
 
     def params(self, step: Step) -> Mapping[str, Array]:
-        if step.result not in self._params:
-            found = params_of(step, self._tensor)
-            self._params[step.result] = {k: self.of_dtype(v) for k, v in found.items()}
-        return self._params[step.result]
+        if step.result in self._params:
+            return self._params[step.result]
+        found = {k: self.of_dtype(v) for k, v in params_of(step, self._tensor).items()}
+        size = sum(value.nbytes for value in found.values())
+        if size <= self._room:
+            self._room -= size
+            self._params[step.result] = found
+        return found
 
     def constants(self) -> Mapping[str, Array]:
         if self._constants is None:
@@ -74,6 +81,12 @@ class Forward:
     def of_dtype(self, value: Array) -> Array:
         """Floats in the precision of the run; whole numbers and flags stay what they are."""
         return value.astype(self.dtype, copy=False) if value.dtype.kind == "f" else value
+
+
+def _room() -> int:
+    """A quarter of the memory that is free; what is not kept is read again for each batch."""
+    free = free_memory()
+    return 1 << 30 if free is None else free // 4
 
 
 def forget(known: dict[Port, Any], step: Step) -> None:
