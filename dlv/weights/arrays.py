@@ -35,7 +35,10 @@ def to_array(dtype: str, shape: tuple[int, ...], raw: Raw) -> Array:
 
 
 def to_torch(dtype: str, shape: tuple[int, ...], raw: Raw) -> Any:
-    """The torch tensor of a matrix, in memory of its own, with its dtype as it is stored."""
+    """The torch tensor of a matrix, with its dtype as it is stored.
+
+    It takes over the memory of `raw` where that may be written to, so nobody else may hold it.
+    """
     torch: Any = require("torch", "torch")
     kind = getattr(torch, DTYPES[dtype].torch, None) if dtype in DTYPES else None
     if kind is None:
@@ -47,8 +50,8 @@ def to_torch(dtype: str, shape: tuple[int, ...], raw: Raw) -> Any:
         raw = swap(raw, DTYPES[dtype].word)
     if not math.prod(shape):
         return torch.empty(shape, dtype=kind)
-    # What is read from the store may be a view of what others read, too.
-    return torch.frombuffer(bytearray(raw), dtype=kind).reshape(shape)
+    view = memoryview(raw)
+    return torch.frombuffer(bytearray(view) if view.readonly else view, dtype=kind).reshape(shape)
 
 
 def to_tensors(values: Mapping[str, Any]) -> list[Tensor]:
