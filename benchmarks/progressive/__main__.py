@@ -1,6 +1,6 @@
 """Progressive evaluation: what is told from how much of the weights, and that it is right.
 
-Six networks are trained (once per seed, kept in a cache folder), committed with bounds into
+Six networks, and encoders by six recipes that nothing was tuned on, are trained (once per seed, kept in a cache folder), committed with bounds into
 repositories of their own, and evaluated on rows that were used for nothing else: by `dlv eval
 --progressive`, by the paper's own intervals, and from all of the weights. Labels are held against
 torch's. Prints what each level read and told, times beside loading everything, trials with other
@@ -36,8 +36,8 @@ def main() -> None:
     verdicts: list[Verdict] = []
     tried, wrong = trials.Tried(), 0
     with tempfile.TemporaryDirectory() as folder:
-        for name in given.net or nets.NETS:
-            net = nets.NETS[name]
+        for name in given.net or nets.ALL:
+            net = nets.ALL[name]
             model = corpus.end(name)
             say(f"committing {net.title}")
             committed = measure.commit(net, model, given.seed, Path(folder, name))
@@ -70,7 +70,7 @@ def parse() -> Any:
     parser = argparse.ArgumentParser(prog="benchmarks.progressive", description=__doc__)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--cache", type=Path, default=default_cache())
-    parser.add_argument("--net", action="append", choices=list(nets.NETS), help="only this one")
+    parser.add_argument("--net", action="append", choices=list(nets.ALL), help="only this one")
     parser.add_argument("--completions", type=int, default=4, help="of each level, in trials")
     parser.add_argument("--no-times", action="store_true")
     parser.add_argument("--json", type=Path, help="write the document here, too")

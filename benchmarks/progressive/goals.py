@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from benchmarks.progressive import nets
+
 
 @dataclass(frozen=True)
 class Part:
@@ -43,6 +45,7 @@ PARTS: Mapping[str, tuple[Part, ...]] = {
         Part(0.97, 0.50, "f64"),
     ),
     "transformer": (Part(0.90, 0.50, "f64"),),
+    **{name: (Part(0.90, 0.50, "f64"),) for name in nets.HELD_OUT},
 }
 
 # Rows told from one plane in calibrated mode, of convolutional networks.

@@ -209,24 +209,35 @@ def resnet() -> Drawing:
     return d
 
 
-def transformer(blocks: int = 2, tokens: int = 16, wide: int = 64, heads: int = 4) -> Drawing:
-    """A post-norm encoder over patches of 2x2 pixels; the label from the mean token."""
+def transformer(
+    blocks: int = 2, tokens: int = 16, wide: int = 64, heads: int = 4, *, pre: bool = False
+) -> Drawing:
+    """An encoder over patches of 2x2 pixels, its norms behind the sums or before the layers, as
+    torch's TransformerEncoderLayer has them; the label from the mean token."""
     d = Drawing((tokens, 4))
     d.full("embed", 4, wide)
     below = d.node("place", "ADD", tensors={"value": (1, tokens, wide)}, shape=[1, tokens, wide])
     norm = {"weight": (wide,), "bias": (wide,)}
     for number in range(1, blocks + 1):
         name = f"block{number}"
-        parts = [d.full(f"{name}.{part}", wide, wide, below) for part in "qkv"]
+
+        def normed(part: str, name: str = name) -> str:
+            return d.node(f"{name}.{part}", "NORM", variant="LAYER", tensors=norm)
+
+        given = normed("norm1") if pre else below
+        parts = [d.full(f"{name}.{part}", wide, wide, given) for part in "qkv"]
         d.node(f"{name}.attention", "ATTENTION", *parts, heads=heads)
         mixed = d.full(f"{name}.out", wide, wide)
-        d.node(f"{name}.add1", "ADD", below, mixed)
-        below = d.node(f"{name}.norm1", "NORM", variant="LAYER", tensors=norm)
-        d.full(f"{name}.up", wide, 2 * wide)
+        below = d.node(f"{name}.add1", "ADD", below, mixed)
+        given = normed("norm2" if pre else "norm1")
+        if not pre:
+            below = given
+        d.full(f"{name}.up", wide, 2 * wide, given)
         d.relu(f"{name}.relu")
         mixed = d.full(f"{name}.down", 2 * wide, wide)
-        d.node(f"{name}.add2", "ADD", below, mixed)
-        below = d.node(f"{name}.norm2", "NORM", variant="LAYER", tensors=norm)
+        below = d.node(f"{name}.add2", "ADD", below, mixed)
+        if not pre:
+            below = normed("norm2")
     d.node("mean", "POOL", variant="MEAN", axis=[1])
     d.full("fc", wide, 10)
     return d
@@ -244,6 +255,23 @@ NETS: Mapping[str, Net] = {
         Net("transformer", "transformer, 2 blocks", transformer, None, 25, gain=1 / 3),
     )
 }
+
+# Encoders of other sizes and recipes, on which nothing was tuned: rate, epochs, gain.
+RECIPES = (
+    ({"wide": 64, "heads": 4}, 1e-3, 25, 1 / 3),
+    ({"wide": 48, "heads": 3}, 2e-3, 15, 1.0),
+    ({"wide": 96, "heads": 6}, 5e-4, 40, 1 / 3),
+)
+HELD_OUT: Mapping[str, Net] = {
+    f"{norm}-norm-{number}": Net(
+        *(f"{norm}-norm-{number}", f"{norm}-norm encoder, recipe {number}"),
+        *(partial(transformer, pre=norm == "pre", **sizes), None, epochs, rate),
+        gain=gain,
+    )
+    for norm in ("post", "pre")
+    for number, (sizes, rate, epochs, gain) in enumerate(RECIPES, 1)
+}
+ALL: Mapping[str, Net] = {**NETS, **HELD_OUT}
 
 
 @dataclass(frozen=True)
@@ -357,4 +385,4 @@ def lines(seed: int, end: Callable[[str], Model]) -> dict[str, Callable[[], Iter
     def one(net: Net) -> Iterator[Model]:
         yield tensors_of(train(net, seed))
 
-    return {name: partial(one, net) for name, net in NETS.items()}
+    return {name: partial(one, net) for name, net in ALL.items()}

@@ -44,7 +44,7 @@ def measured(committed: Committed, verdicts: list[Verdict], *, timed: bool) -> d
         goal = f"{part.way}: part told from {100 * part.share:g} % of the bits"
         part_told = ways[part.way].at(part.share + goals.HAIR)
         verdicts.append(goals.least(net.name, goal, part_told, part.told))
-    if net.name != "transformer":
+    if net.side is not None or net.flat:
         found["paper"] = by_paper(committed)
     found["calibrated"] = by_completions(committed, verdicts)
     found["planes"] = planes_of(committed.model)

@@ -19,7 +19,7 @@ LAYOUTS: tuple[Layout, ...] = ("ieee", "fixed")
 
 def untrained(name: str) -> tuple[nets.Net, dict[str, Any]]:
     """A network with its first weights, and statistics as training would leave them."""
-    net = nets.NETS[name]
+    net = nets.ALL[name]
     rng = np.random.default_rng(5)
     tensors = nets.fresh(net.draw().shapes, 3)
     for each, held in tensors.items():
@@ -102,7 +102,7 @@ def test_norm() -> None:
         assert exact <= norms.norm(held) <= exact * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("name", list(nets.NETS))
+@pytest.mark.parametrize("name", list(nets.ALL))
 def test_networks_have_the_sizes_of_their_tensors(name: str) -> None:
     net, tensors = untrained(name)
     data = nets.data_of(net, 7)

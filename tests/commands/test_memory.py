@@ -20,7 +20,7 @@ SHAPE = (4096, 4096)
 TENSOR = 4 * SHAPE[0] * SHAPE[1]  # 64 MiB
 COUNT = 8
 LIMIT = 2 * TENSOR + (300 << 20)
-RESERVED = 200 << 20  # addresses that Python and numpy take and never touch
+RESERVED = 150 << 20  # addresses that Python and numpy take and never touch
 # A process begins with the peak of its own, not with that of the one that started it.
 PEAK = """
 import sys
