@@ -1,11 +1,11 @@
 """Progressive evaluation: what is told from how much of the weights, and that it is right.
 
-Six networks, and encoders by six recipes that nothing was tuned on, are trained (once per seed, kept in a cache folder), committed with bounds into
-repositories of their own, and evaluated on rows that were used for nothing else: by `dlv eval
---progressive`, by the paper's own intervals, and from all of the weights. Labels are held against
-torch's. Prints what each level read and told, times beside loading everything, trials with other
-completions of the unread bits, each goal with whether it was met, and, as its last line, a JSON
-document.
+Six networks, and encoders by six recipes that nothing was tuned on, are trained (once per seed,
+kept in a cache folder), committed with bounds into repositories of their own, and evaluated on
+rows that were used for nothing else: by `dlv eval --progressive`, by the paper's own intervals, and
+from all of the weights. Labels are held against torch's. Prints what each level read and told,
+times beside loading everything, trials with other completions of the unread bits, each goal with
+whether it was met, and, as its last line, a JSON document.
 """
 
 from __future__ import annotations
