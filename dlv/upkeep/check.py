@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -105,10 +105,10 @@ def check(
     standing = repository.marks.read()
     # Of one moment: what is committed meanwhile is no fault.
     with repository.holding(), db.snapshot(), comparing.fresh_catalogue(repository) as fresh:
-        sound, whole = _catalogue(repository, fresh, standing, log, report)
+        sound, torn = _catalogue(repository, fresh, standing, log, report)
         # Where the catalogue cannot be believed, the one from the files says what there is.
         objects = _Objects(repository, db if sound else fresh, report, progress)
-        if not objects.packs(quick=quick, compared=whole):
+        if not objects.packs(fresh, torn, quick=quick):
             objects.believe(fresh)
         objects.check(chosen, quick=quick)
         for problem in dump.ledger_problems(repository.trials_path):
@@ -128,20 +128,20 @@ def rebuild(repository: Repository, *, progress: Progress = lambda _: None) -> R
 
 def _catalogue(
     repository: Repository, fresh: Database, standing: Standing, log: Log | None, report: Report
-) -> tuple[bool, bool]:
+) -> tuple[bool, set[str]]:
     """SQLite's own checks, then row by row against a catalogue made afresh from the files."""
     compared = comparing.compare(repository, fresh, standing)
     for name, why, labels in compared.faults:
         report.add("database", name, why, labels)
     sound = not compared.faults
-    whole = sound and not compared.filled.faults  # every row is one that the files say, too
+    torn = {name for kind, name, _ in compared.filled.faults if kind == "pack"}
     if log is not None and log.lost:
         report.add("database", log.path.name, log.why)
     elif log is not None and log.behind:
         compared.filled.dangling.append(("log", f"{log.path.name}, frame {log.broken}"))
     _filled(repository.database if sound else fresh, report, compared.filled)
     report.count("facts", len(standing.facts))
-    return sound, whole
+    return sound, torn
 
 
 def _filled(db: Database, report: Report, filled: Filled) -> None:
@@ -227,10 +227,11 @@ class _Objects:
                         labels.append(row.label)
         return self._reach.get(name, []) + dump.versions_of_matrix(self.db, name)
 
-    def packs(self, *, quick: bool, compared: bool) -> bool:
-        """Each pack's name, footer and, row by row, what the catalogue says lies in it; whether
-        all of the latter was right. Where it was `compared` already, packs need only be there."""
+    def packs(self, fresh: Database, torn: Set[str], *, quick: bool) -> bool:
+        """Each pack's name and, row by row, what the catalogue says lies in it; whether all of the
+        latter was right. `torn` are packs of which the fresh catalogue could not be filled."""
         right = True
+        doubtful = comparing.unbacked(self.db, fresh)
         rows = comparing.chunks_of_packs(self.db)
         packs = self.repository.packs
         present = {name for name, _ in repositories.stored(packs, SUFFIX)}
@@ -238,9 +239,8 @@ class _Objects:
             self.report.count("packs")
             path = durable.path_of(packs, name, SUFFIX)
             try:
-                if quick and compared and path.exists():
-                    continue
-                right &= self._pack(path, name, rows.get(name, []), quick=quick)
+                suspects = rows.get(name, []) if name in torn else doubtful.get(name, [])
+                right &= self._pack(path, name, suspects, torn=name in torn, quick=quick)
             except DlvError as error:
                 lost = self._lost(path, rows.get(name, []))
                 lost |= dict.fromkeys(_coded_with(lost, rows), "plane")
@@ -249,10 +249,12 @@ class _Objects:
                 self.report.add("pack", name, error, sorted(hit), matrices)
         return right
 
-    def _pack(self, path: Path, name: str, rows: list[tuple[Any, ...]], *, quick: bool) -> bool:
+    def _pack(
+        self, path: Path, name: str, rows: list[tuple[Any, ...]], *, torn: bool, quick: bool
+    ) -> bool:
         if not path.exists():
             raise Damaged("file is missing")
-        wrong = comparing.wrong_chunks(path, name, rows)
+        wrong = comparing.wrong_chunks(path, name, rows) if rows or torn else []
         if not quick and hash_file(path, self.progress) != name:
             raise Damaged("content does not match its hash")
         for where in wrong:

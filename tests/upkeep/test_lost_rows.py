@@ -263,3 +263,32 @@ def test_a_changed_row_names_its_version(lived: Repository) -> None:
     assert {fault.versions for fault in faults if fault.object.startswith("version ")} == {
         ("lenet@1",)
     }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE chunk SET offset = offset + 1 WHERE id = (SELECT max(id) FROM chunk)",
+        "UPDATE chunk SET blake3 = replace(blake3, substr(blake3, 1, 1), 'x') WHERE id = 1",
+        "UPDATE chunk SET length = length - 1 WHERE id = 1",
+        "UPDATE chunk SET codec = '{\"id\":\"raw\"}' WHERE id = 1",
+        "UPDATE member SET at = at + 1 WHERE chunk_id = 1",
+    ],
+)
+def test_rows_of_chunks_are_held_against_the_packs(lived: Repository, change: str) -> None:
+    with lived.database.atomic():
+        lived.database.execute(change)
+    report = check.check(lived, quick=True)
+    assert [fault.kind for fault in report.faults] == ["database"]
+    assert report.faults[0].why == "not in the pack"
+    for call in (
+        lambda: collect.plan(lived, collect.Request(grace=collect.GRACE * 0)),
+        lambda: collect.collect(
+            lived,
+            collect.Request(grace=collect.GRACE * 0),
+            progress=still,  # type: ignore[arg-type]
+        ),
+    ):
+        with pytest.raises(Damaged) as refused:
+            call()
+        assert "not in the pack" in str(refused.value.why)

@@ -258,7 +258,7 @@ class Batches:
         self._run = run
         self._framing = Framing()
         self._templates = templates
-        self._series: list[Series | None] = []  # of the tags of the templates, where they are met
+        self._series: dict[int, Series] = {}  # by the numbers of the tags of templates that are met
         self._met: set[int] = set()  # templates whose series are all there
         self._period: Period | None = None
         # The version of the file, with which it begins, is looked at alone.
@@ -331,9 +331,7 @@ class Batches:
             return
         # A kind is a template and, in its last bits, the bytes of the step.
         pairs = [(self._templates.all[kind >> 4], kind & 15) for kind in kinds[-count:].tolist()]
-        series = [
-            [each for tag in template.tags if (each := self._series[tag])] for template, _ in pairs
-        ]
+        series = [[self._series[tag] for tag in template.tags] for template, _ in pairs]
         self._period = Period(data[low:high], pairs, (ends - starts).tolist(), series)
 
     # Batches
@@ -407,7 +405,6 @@ class Batches:
         matched, those before the first are to be parsed.
         """
         series = self._run.series
-        self._series += [series.get(tag) for tag in self._templates.tags[len(self._series) :]]
         numbers, firsts = np.unique(matches.templates, return_index=True)
         order = numbers[np.argsort(firsts)].tolist()
         new = [number for number in order if number >= 0 and number not in self._met]
@@ -423,8 +420,8 @@ class Batches:
             known = [series.get(self._templates.tags[tag]) for tag in template.tags]
             if all(each is not None and each.data_class == SCALAR for each in known):
                 self._met.add(number)
-                for tag, each in zip(template.tags, known, strict=True):
-                    self._series[tag] = each
+                found = {tag: each for tag, each in zip(template.tags, known, strict=True) if each}
+                self._series |= found
             else:
                 strange.append(number)
         return strange
@@ -484,7 +481,7 @@ class Ahead:
         self,
         matches: Matches,
         templates: Templates,
-        series_of_tags: Sequence[Series | None],
+        series_of_tags: Mapping[int, Series],
         gathered: Gathering,
     ) -> None:
         self._gathered = gathered
@@ -507,8 +504,8 @@ class Ahead:
         self._steps, self._walls = matches.steps[self._order], matches.walls[self._order]
 
     def divert(self, series: Series, event: Event, value: float) -> None:
-        number = self._tags.get(series.tag, len(self._series))
-        if number >= len(self._series) or self._series[number] is not series:
+        number = self._tags.get(series.tag, -1)
+        if number not in self._series:
             number = self._numbers.setdefault(series, -1 - len(self._more))
             if number == -1 - len(self._more):
                 self._more.append(series)
@@ -533,8 +530,7 @@ class Ahead:
             columns = steps[part], walls[part], values[part]
             number = int(of[low])
             series = self._more[-1 - number] if number < 0 else self._series[number]
-            if series is not None:
-                self._gathered.extend(series, columns)
+            self._gathered.extend(series, columns)
         self._others = []
         left = ~ready
         self._order, self._of, self._values = self._order[left], self._of[left], self._values[left]
