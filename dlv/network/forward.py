@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,10 @@ class Forward:
             self._room -= size
             self._params[step.result] = found
         return found
+
+    def share(self, other: Forward, *, but: Set[str]) -> None:
+        """Take over the parameters that another run has, except for the results of some steps."""
+        self._params |= {k: v for k, v in other._params.items() if k not in but}
 
     def constants(self) -> Mapping[str, Array]:
         if self._constants is None:

@@ -160,7 +160,7 @@ def short(value: float, digits: int = 4) -> float:
     if found >= value:
         return found
     unit = 10.0 ** (floor(log10(value)) - digits + 1)
-    more = float(f"{value + unit:.{digits - 1}e}")
+    more = float(f"{found + unit:.{digits - 1}e}")
     return more if value <= more < inf else value
 
 

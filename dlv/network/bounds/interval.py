@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dlv.dataclass import dataclass
 from dlv.kinds import Array, Floats
 from dlv.network.bounds.ball import (
     F64,
@@ -31,6 +33,23 @@ from dlv.network.program import Program, Step
 MOST_CLASSES = 2048  # beyond, a table of all pairs of classes would be larger than the network
 
 
+@dataclass
+class Passing:
+    """A pass on its way: the balls that later steps need."""
+
+    known: dict[Port, Ball]
+    sizes: Mapping[str, int]
+    behind: dict[Port, Ball] = field(default_factory=dict)  # what the last FULL was given
+    total: Floats | float = 0.0  # of errors that are summed up beside the balls
+
+    @property
+    def found(self) -> dict[Port, Ball]:
+        return {**self.behind, **self.known}
+
+    def copy(self) -> Passing:
+        return Passing(dict(self.known), self.sizes, dict(self.behind), self.total)
+
+
 class Balls(Forward):
     """A program with the centres of its weights at hand, and the norms of what is not read.
 
@@ -52,21 +71,29 @@ class Balls(Forward):
 
     def balls(self, inputs: Mapping[str, Array]) -> dict[Port, Ball]:
         """The scores and what the program keeps, and what the last FULL was given; NoRule."""
-        sizes = sizes_of(self.program.network, inputs)
+        passing = self.begin(inputs)
+        for step in self.program.steps:
+            self.take(step, passing)
+        return passing.found
+
+    def begin(self, inputs: Mapping[str, Array]) -> Passing:
+        """What is known before the first step."""
         known = {(name, 0): sealed(self._given(inputs[name])) for name in self.program.input_names}
         known.update({(name, 0): constant(value) for name, value in self.constants().items()})
-        behind: dict[Port, Ball] = {}
+        return Passing(known, sizes_of(self.program.network, inputs))
+
+    def take(self, step: Step, passing: Passing) -> None:
+        """One step of a pass, which another program of balls may have begun."""
+        known = passing.known
         with np.errstate(all="ignore"):
-            for step in self.program.steps:
-                given = [known[port] for port in step.inputs]
-                norms = self.norms.get(step.node.name)
-                run = BallRun(given, self.params(step), norms, self.reference, sizes)
-                found = [sealed(ball, given) for ball in self.bounded(step, run)]
-                known.update({(step.result, port): ball for port, ball in enumerate(found)})
-                if step is self._last:
-                    behind[step.inputs[0]] = given[0]
-                forget(known, step)
-        return {**behind, **known}
+            given = [known[port] for port in step.inputs]
+            norms = self.norms.get(step.node.name)
+            run = BallRun(given, self.params(step), norms, self.reference, passing.sizes)
+            found = [sealed(ball, given) for ball in self.bounded(step, run)]
+            known.update({(step.result, port): ball for port, ball in enumerate(found)})
+            if step is self._last:
+                passing.behind[step.inputs[0]] = given[0]
+            forget(known, step)
 
     def bounded(self, step: Step, run: BallRun) -> tuple[Ball, ...]:
         """What one step makes of its balls."""

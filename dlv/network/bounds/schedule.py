@@ -142,12 +142,31 @@ class _Search:
         held = Read(self.weights.suffix, read)
         return SuffixBalls(self.program, tensor, norms, held, reference)
 
-    def radii(self, depths: Depths, count: int) -> Floats:
-        """How far the scores of the first rows may be off."""
-        made = self.balls(depths, F64)
-        parts = [made.spread(made.balls(each)) for each in self.batches(count)]
-        found = np.concatenate(parts)
-        return np.nan_to_num(found, nan=_MOST, posinf=_MOST).clip(max=_MOST)
+    def alone(self, count: int) -> tuple[Floats, dict[tuple[str, int], Floats]]:
+        """How far the scores of the first rows may be off: with everything read, and with so many
+        planes of one tensor alone, from where it is first used on."""
+        whole = self.balls({}, F64)
+        rest = [whole.spread(whole.balls(rows)) for rows in self.batches(count)]
+        steps = self.program.steps
+        first: dict[int, list[tuple[str, int, Balls]]] = {}
+        for name, nodes in self.nodes.items():
+            users = [at for at, step in enumerate(steps) if step.node.name in nodes]
+            for depth in self.stored[name].depths:
+                if depth < self.stored[name].planes:
+                    made = self.balls({name: depth}, F64)
+                    made.share(whole, but={steps[at].result for at in users})
+                    first.setdefault(users[0], []).append((name, depth, made))
+        parts: dict[tuple[str, int], list[Floats]] = {}
+        for rows in self.batches(count):
+            passing = whole.begin(rows)
+            for at, step in enumerate(steps):
+                for name, depth, made in first.get(at, ()):
+                    other = passing.copy()
+                    for later in steps[at:]:
+                        made.take(later, other)
+                    parts.setdefault((name, depth), []).append(made.spread(other.found))
+                whole.take(step, passing)
+        return _finite(rest), {key: _finite(some) for key, some in parts.items()}
 
     def share(self, depths: Depths, reference: Reference) -> float:
         """Which part of the rows is determined."""
@@ -161,6 +180,10 @@ class _Search:
         for start in range(0, count, BATCH):
             stop = min(start + BATCH, count)
             yield {name: found[start:stop] for name, found in self.rows.items()}
+
+
+def _finite(parts: Sequence[Floats]) -> Floats:
+    return np.nan_to_num(np.concatenate(parts), nan=_MOST, posinf=_MOST).clip(max=_MOST)
 
 
 def schedule(
@@ -227,9 +250,9 @@ def _path(search: _Search, first: Depths) -> tuple[list[dict[str, int]], list[fl
     stored = search.stored
     count = min(GREEDY_ROWS, search.count)
     open_ones = [name for name in search.nodes if first[name] < stored[name].planes]
-    rest = search.radii({}, count)
+    rest, found = search.alone(count)
     alone = {
-        (name, depth): np.maximum(search.radii({name: depth}, count) - rest, 0)
+        (name, depth): np.maximum(found[name, depth] - rest, 0)
         if depth < stored[name].planes
         else np.zeros(count)
         for name in open_ones
@@ -302,15 +325,10 @@ def _by_suffix(
     count = min(count, search.count)
     parts = [whole.balls(each) for each in search.batches(count)]
     scores = np.concatenate([known[search.program.scores].centre for known in parts])
-    rest = search.radii({}, count)
-    errors = {
-        name: {
-            depth: np.maximum(search.radii({name: depth}, count) - rest, 0)
-            for depth in search.stored[name].depths
-            if depth < search.stored[name].planes
-        }
-        for name in search.nodes
-    }
+    rest, alone = search.alone(count)
+    errors: dict[str, dict[int, Floats]] = {name: {} for name in search.nodes}
+    for (name, depth), radii in alone.items():
+        errors[name][depth] = np.maximum(radii - rest, 0)
     sizes = {name: search.stored[name].bytes for name in search.nodes}
     allocation = Allocation(errors, sizes, suffix.budget(scores) - rest)
     found: list[Depths] = []

@@ -30,7 +30,7 @@ from dlv.network.bounds.ball import (
     root_of,
 )
 from dlv.network.bounds.grains import largest
-from dlv.network.bounds.interval import Balls
+from dlv.network.bounds.interval import Balls, Passing
 from dlv.network.graph import Port
 from dlv.network.ops.linear import Reach, norms_of, roundings, unread
 from dlv.network.ops.op import Run, op_of
@@ -221,9 +221,10 @@ class SuffixBalls(Balls):
         self._total: Floats | float = 0.0
         self._biases: dict[str, float] = {}
 
-    def balls(self, inputs: Mapping[str, Array]) -> dict[Port, Ball]:
-        self._total = 0.0
-        return super().balls(inputs)
+    def take(self, step: Step, passing: Passing) -> None:
+        self._total = passing.total
+        super().take(step, passing)
+        passing.total = self._total
 
     def bounded(self, step: Step, run: BallRun) -> tuple[Ball, ...]:
         node = self.read.suffix.nodes.get(step.result)
