@@ -362,7 +362,11 @@ class _Coded:
         number = _NUMBERS[dtype]
         # As the dtype can hold them; 0.0 once, and without a sign.
         held = np.unique(np.clip(rounded(levels, number), -number.most, number.most) + 0.0)
-        return cls(dtype, held[:-1] + (held[1:] - held[:-1]) / 2, _words(held, dtype))
+        below, above = held[:-1], held[1:]
+        gaps = above - below
+        # A gap of the largest numbers is none itself; halves of the smallest would lose a bit.
+        middles = np.where(np.isfinite(gaps), below + gaps / 2, below / 2 + above / 2)
+        return cls(dtype, middles, _words(held, dtype))
 
     def apply(self, raw: Raw) -> bytearray:
         return _blockwise(raw, self.dtype, lambda v: self.words[np.searchsorted(self.middles, v)])

@@ -247,6 +247,11 @@ class TestCodes:
         for old, value in pairs:
             assert abs(old - value) == min(abs(old - level) for level in levels)
 
+    def test_a_gap_too_large_for_a_number(self) -> None:
+        raw = np.array([2e307, 1.6e308, 1e300, -1.5e308], "<f8").tobytes()
+        made = after(run("uniform:1", "float64", raw), raw)
+        assert np.frombuffer(bytes(made), "<f8").tolist() == [1.6e308, 1.6e308, -1.5e308, -1.5e308]
+
     @settings(max_examples=150, deadline=None)
     @given(matrices(), st.integers(1, 8))
     def test_uniform_is_half_a_step_off_at_most(self, matrix: tuple[str, bytes], bits: int) -> None:
