@@ -36,6 +36,7 @@ from dlv.metadata.metrics import Summary
 
 HEAD = 4096  # bytes by which a file is known again
 BATCH = 24 << 20  # bytes of points that are held before they are written
+SHARED = 1 << 13  # templates; with more, which other runs do not repeat, each look takes longer
 TOGETHER = 2 << 20  # bytes of logs whose runs are read in one transaction
 EVENTS, TEXT = "events", "text"
 _UNFINISHED = -1  # the size of a file of which more is on its way
@@ -127,14 +128,16 @@ def read_files(
         templates = Templates()
         changed = []
         for name, paths in runs.items():
-            run = _Run(store, key, name, done, progress, templates, known.get(name, {}))
+            run = _Run(store, key, name, done, progress, known.get(name, {}))
             if run.look(paths):
                 changed.append(run)
         for together in _groups(changed):
             # A transaction costs as much as a short log.
             with db.atomic() if len(together) > 1 else nullcontext():
                 for run in together:
-                    run.catch_up()
+                    if len(templates.all) > SHARED:
+                        templates = Templates()
+                    run.catch_up(templates)
     return done
 
 
@@ -221,7 +224,6 @@ class _Run:
         name: str,
         done: Scanned,
         progress: Callable[[int], None],
-        templates: Templates,
         known: Mapping[str, FileRow],
     ) -> None:
         self.store = store
@@ -230,7 +232,6 @@ class _Run:
         self.name = name
         self.done = done
         self.progress = progress
-        self.templates = templates
         self.grown = False
         self.known = known
         self.looks: list[tuple[Path, os.stat_result]] = []
@@ -254,7 +255,7 @@ class _Run:
         self.size = sum(status.st_size for _, status in looks)
         return True
 
-    def catch_up(self) -> None:
+    def catch_up(self, templates: Templates) -> None:
         known, looks = self.known, self.looks
         anew = self.gone or any(
             _replaced(path, status, known.get(text_of(path))) for path, status in looks
@@ -273,7 +274,7 @@ class _Run:
         for path, status in looks:
             row = known.get(text_of(path))
             if row is None or not _unchanged(status, row):
-                row = self._read(path, status, row)
+                row = self._read(path, status, row, templates)
             self._remark([row])
         if self.grown:
             self._keep_previews(before)
@@ -284,7 +285,9 @@ class _Run:
             (row.path, row.error) for row in files if row.error and row.status != "open"
         ]
 
-    def _read(self, path: Path, status: os.stat_result, row: FileRow | None) -> FileRow:
+    def _read(
+        self, path: Path, status: os.stat_result, row: FileRow | None, templates: Templates
+    ) -> FileRow:
         """What is new in one file, batch by batch."""
         events = is_event_file(path.name)
         if row is None:
@@ -301,7 +304,7 @@ class _Run:
         start = seen = row.offset
         state = curve_writing.run_state(self.db, self.id)
         found: _Reading = (
-            batches.Reading(path, start, state, self.templates)
+            batches.Reading(path, start, state, templates)
             if events
             else text_logs.Reading(path, start, state)
         )
