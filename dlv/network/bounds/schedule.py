@@ -340,11 +340,6 @@ def _by_suffix(
             found.append(level)
             shares.append(share)
 
-    # Between two others, one that determines no more rows than that before is read for nothing.
-    last = len(found) - 1
-    told = [at for at in range(last + 1) if at in (0, last) or shares[at] > shares[at - 1]]
-    found, shares = [found[at] for at in told], [shares[at] for at in told]
-
     def wider(level: Depths) -> Depths | None:
         return next(_further(search.stored, search.nodes, level), None)
 
