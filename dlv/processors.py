@@ -1,9 +1,9 @@
-"""What of the machine this process may use: processors and memory that are free."""
+"""How many threads the linear algebra below numpy may use: the processors that are free."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +12,6 @@ VARIABLES = (
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"),
     *("VECLIB_MAXIMUM_THREADS", "NUMEXPR_NUM_THREADS"),
 )
-_CGROUP = Path("/sys/fs/cgroup")
 _SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
@@ -52,32 +51,3 @@ def physical(processors: set[int], siblings: str = _SIBLINGS) -> int:
         except OSError:
             return len(processors)
     return len(cores)
-
-
-def free_memory() -> int | None:
-    """Bytes that this process may still take, by the machine and its limits; None: unknown."""
-    found = [*_free_of_machine(), *_free_of_group(), *_free_of_addresses()]
-    return max(0, min(found)) if found else None
-
-
-def _free_of_machine() -> Iterator[int]:
-    with suppress(OSError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                yield int(line.split()[1]) << 10
-
-
-def _free_of_group() -> Iterator[int]:
-    with suppress(OSError, ValueError):
-        most = int((_CGROUP / "memory.max").read_text())  # or the word `max`
-        yield most - int((_CGROUP / "memory.current").read_text())
-
-
-def _free_of_addresses() -> Iterator[int]:
-    with suppress(ImportError, OSError):
-        import resource
-
-        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if limit != resource.RLIM_INFINITY:
-            pages = int(Path("/proc/self/statm").read_text().split()[0])
-            yield limit - pages * resource.getpagesize()

@@ -13,7 +13,7 @@ import pytest
 
 # The floors, from the ground up. A room is a folder directly under dlv, or a module there.
 FLOORS = (
-    "errors canonical config dataclass dtypes kinds own_code processors shown",
+    "errors canonical config dataclass dtypes kinds memory own_code processors shown",
     "disk objects terminal pas network events",
     "metadata adapters",
     "repository weights",

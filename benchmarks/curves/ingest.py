@@ -18,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +65,17 @@ def loader(folder: Path, _: Path) -> dict[str, float]:
     return {"seconds": (time.process_time() - begun) / LOADED * STEPS * TAGS}
 
 
-def rustboard(folder: Path, *flags: str) -> dict[str, float]:
-    """The seconds of processor of its first load."""
+@contextmanager
+def data_server(folder: Path, *flags: str) -> Iterator[Callable[[], dict[str, float]]]:
+    """TensorBoard's data server on a folder; each call waits for it to end one more load cycle.
+
+    A call returns the seconds of processor time so far, and the peak of memory.
+    """
     from tensorboard.data import server_ingester
 
     binary = server_ingester.get_server_binary().path
-    command = [binary, "--logdir", str(folder), "--port", "0"]
     process = subprocess.Popen(
-        [*command, "--reload", "once", "--die-after-stdin", "-v", *flags],
+        [binary, "--logdir", str(folder), "--port", "0", "--die-after-stdin", "-v", *flags],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -79,15 +83,28 @@ def rustboard(folder: Path, *flags: str) -> dict[str, float]:
     )
     assert process.stderr is not None
     assert process.stdin is not None
-    while "Finished load cycle" not in (line := process.stderr.readline()):
-        assert line or process.poll() is None, "the data server has ended"
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    peak = peak_mb(process.pid)
-    process.stdin.close()
-    process.stderr.close()
-    process.wait()
-    ticks = os.sysconf("SC_CLK_TCK")
-    return {"seconds": (int(fields[11]) + int(fields[12])) / ticks, "peak MB": peak}
+    lines = process.stderr
+
+    def cycle() -> dict[str, float]:
+        while "Finished load cycle" not in (line := lines.readline()):
+            assert line or process.poll() is None, "the data server has ended"
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[11]) + int(fields[12])
+        seconds = ticks / os.sysconf("SC_CLK_TCK")
+        return {"seconds": seconds, "peak MB": peak_mb(process.pid)}
+
+    try:
+        yield cycle
+    finally:
+        process.stdin.close()
+        process.stderr.close()
+        process.wait()
+
+
+def rustboard(folder: Path, *flags: str) -> dict[str, float]:
+    """The seconds of processor of its first load."""
+    with data_server(folder, "--reload", "once", *flags) as cycle:
+        return cycle()
 
 
 def peak_mb(process: int | str) -> float:

@@ -1,19 +1,19 @@
-"""Many short trainings: a folder of runs looked at first, and again after a few have gone on.
+"""Many short trainings: the first look at a folder of runs, and another after a few went on.
 
-dlv keeps all points on disk and checks every sum; TensorBoard's data server keeps 1000 points of a
-series in memory and checks none. Seconds are of processor time.
+dlv is measured from its library, without the start of a command: the scan with which
+`dlv tensorboard` and `dlv commit --tb` begin. It keeps all points on disk and verifies every
+checksum; TensorBoard's data server keeps 1000 points of a series in memory and verifies none.
+Seconds are of processor time.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import time
 from pathlib import Path
 
 from benchmarks.curves import logs
-from benchmarks.curves.ingest import child, rustboard
+from benchmarks.curves.ingest import child, data_server, rustboard
 
 RUNS, TAGS = 1000, 50
 SIZES = (10, 1000)  # steps of a run; of the longer ones there are fewer files, linked many times
@@ -53,7 +53,7 @@ def _measure(work: Path, steps: int) -> Found:
 
 
 def _go_on(root: Path, grown: Path) -> None:
-    """A file of its own, with the begin of the one before it."""
+    """Append what the grown logs have more; each log becomes a file of its own before."""
     for path in sorted(grown.rglob(logs.NAME)):
         run = root / path.parent.name / logs.NAME
         before = run.stat()
@@ -65,29 +65,8 @@ def _go_on(root: Path, grown: Path) -> None:
 
 
 def _reloaded(root: Path, grown: Path) -> dict[str, float]:
-    """What the look costs the server that finds runs gone on."""
-    from tensorboard.data import server_ingester
-
-    binary = server_ingester.get_server_binary().path
-    process = subprocess.Popen(
-        [binary, "--logdir", str(root), "--port", "0", "--reload", "3", "--die-after-stdin", "-v"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None
-    assert process.stdin is not None
-    used = []
-    for cycle in range(2):
-        while "Finished load cycle" not in (line := process.stderr.readline()):
-            assert line or process.poll() is None, "the data server has ended"
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-        used.append((int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
-        if not cycle:
-            _go_on(root, grown)
-            time.sleep(0.1)
-    process.stdin.close()
-    process.stderr.close()
-    process.wait()
-    return {"seconds": used[1] - used[0]}
+    """What it costs a running server to find the runs that went on."""
+    with data_server(root, "--reload", "3") as cycle:
+        before = cycle()
+        _go_on(root, grown)
+        return {"seconds": cycle()["seconds"] - before["seconds"]}

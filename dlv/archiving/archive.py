@@ -102,12 +102,10 @@ def archive(
     with superseded.alone(repository):
         with repository.writing():  # where this cannot be, nothing may be cleared either
             pass
-        looked = dry_run or request.local
+        # Comparing all rows takes long, so it waits until it is certain that packs are deleted.
+        leftovers = superseded.left(repository)
         if not dry_run:
-            # Row by row only where packs will be deleted: that takes as long as there are rows.
-            left = superseded.left(repository)
-            comparing.demand(repository, "archive", rows=left and not request.local)
-            looked = looked or left
+            comparing.demand(repository, "archive", rows=leftovers and not request.local)
         resumed = superseded.settle(repository)
         with repository.writing(), Trials(repository, request) as (planner, tried):
             plan = propose(repository, planner, request, progress)
@@ -122,7 +120,7 @@ def archive(
             else:
                 outcome.changed = len(chosen)
                 if chosen:
-                    if not looked:
+                    if not leftovers and not request.local:
                         comparing.demand(repository, "archive")
                     _carry_out(repository, chosen, tried, request, outcome, progress, planner.jobs)
         if not dry_run:

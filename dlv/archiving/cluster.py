@@ -1,7 +1,7 @@
-"""Matrices encoded by tasks on a Ray cluster, from packs in a folder that every node sees.
+"""Encoding on a Ray cluster, whose nodes read the packs from a shared folder.
 
-The machine that archives plans, writes the packs and reads them back: the plan and the bytes are
-those of one machine alone. Tasks open no database; where chunks lie is sent to them.
+The machine that runs the archive plans, writes the packs and verifies them, so plan and packs are
+the same as without a cluster. Tasks open no database: each is sent the places of its chunks.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from dlv.pas.encode import Part
 from dlv.pas.footer import Encoding
 from dlv.weights.store import MatrixStore
 
-RETRIES = 3  # of a task whose node was lost
+RETRIES = 3  # for a task whose node is lost
 
 
 @dataclass(frozen=True)
 class Job:
-    """All that a task needs to know; as an index it lists the chains of both matrices."""
+    """One matrix to encode. It serves the task as the index of both chains of deltas."""
 
     packs: Path
     choice: Choice
@@ -63,7 +63,7 @@ class Job:
 
 
 def encode(job: Job) -> tuple[Encoding, list[Part]]:
-    """The task."""
+    """Encode one matrix on a node of the cluster."""
     if not job.packs.is_dir():
         raise UsageError(
             f"a node of the Ray cluster does not see {job.packs}",
@@ -83,7 +83,7 @@ def encode(job: Job) -> tuple[Encoding, list[Part]]:
 
 @dataclass(frozen=True)
 class Cluster:
-    """`slots`: tasks that run at once."""
+    """A connected cluster; `slots` is how many tasks it runs at once."""
 
     store: MatrixStore
     ray: Any
@@ -93,25 +93,26 @@ class Cluster:
     def encoded(
         self, choice: Choice, wanted: Encoding, thorough: bool
     ) -> tuple[Encoding, list[Part]]:
-        """Encode on whatever node is free, and wait for it."""
+        """Encode a matrix on any free node and wait for the result."""
         job = Job.of(self.store, choice, wanted, thorough=thorough)
         try:
-            made: tuple[Encoding, list[Part]] = self.ray.get(self.task.remote(job))
+            result: tuple[Encoding, list[Part]] = self.ray.get(self.task.remote(job))
         except self.ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, DlvError):
                 raise error.cause from None
-            raise StorageError("a task of the Ray cluster failed", why=_line(error)) from error
+            raise StorageError("a task of the Ray cluster failed", why=_cause(error)) from error
         except self.ray.exceptions.RayError as error:
-            raise StorageError("a task of the Ray cluster was lost", why=_line(error)) from error
-        return made
+            raise StorageError("a task of the Ray cluster was lost", why=_cause(error)) from error
+        return result
 
 
-def _line(error: Exception) -> str:
+def _cause(error: Exception) -> str:
+    """Return what happened; a traceback stands before it in the text of a Ray error."""
     return str(error).strip().rpartition("\n")[2]
 
 
 def address_of(place: str) -> str | None:
-    """`ray`: a cluster of this machine; `ray:ADDRESS` and `ray://HOST:PORT`: one that runs."""
+    """Return the address in `ray:ADDRESS` or `ray://HOST:PORT`; None for `ray`, a new cluster."""
     if place == "ray":
         return None
     if place.startswith("ray://"):
@@ -123,6 +124,7 @@ def address_of(place: str) -> str | None:
 
 @contextmanager
 def connected(store: MatrixStore, place: str) -> Iterator[Cluster]:
+    """Connect to the cluster, which encodes matrices of this store until the context ends."""
     with ray_pool.connected(address_of(place)) as ray:
         task = ray.remote(num_cpus=1, max_retries=RETRIES)(encode)
         slots = int(ray.cluster_resources().get("CPU", 1))

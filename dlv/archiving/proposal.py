@@ -56,7 +56,7 @@ class Request:
     effort: Effort = "normal"
     deadline: float | None = None  # of time.monotonic, past which nothing is begun
     jobs: int = 1
-    place: str | None = None  # "ray", or with the address of a cluster: where to encode
+    place: str | None = None  # a Ray cluster to encode on: `ray`, `ray:ADDRESS`; None: here
     author: str = ""
     export_graph: Path | None = None
     export_plan: Path | None = None
@@ -93,26 +93,26 @@ class Trials:
     """Planner and tryouts over one store, closed together."""
 
     def __init__(self, repository: Repository, request: Request) -> None:
-        self._held = contextlib.ExitStack()
+        self._open = contextlib.ExitStack()
         self.store = MatrixStore.of(repository)
-        self._held.callback(self.store.close)
-        self.jobs = request.jobs
+        self._open.callback(self.store.close)
+        jobs = request.jobs
         elsewhere: Elsewhere | None = None
         if request.place is not None:
             import dlv.archiving.cluster as cluster
 
-            found = self._held.enter_context(cluster.connected(self.store, request.place))
-            elsewhere, self.jobs = found.encoded, found.slots
-        held = Matrices(self.store.matrix, MEMORY)
+            nodes = self._open.enter_context(cluster.connected(self.store, request.place))
+            elsewhere, jobs = nodes.encoded, nodes.slots
+        matrices = Matrices(self.store.matrix, MEMORY)
         thorough = request.effort == "high"
-        self.tryouts = Tryouts(repository.cache, held, thorough=thorough, elsewhere=elsewhere)
-        self._held.callback(self.tryouts.close)
+        self.tryouts = Tryouts(repository.cache, matrices, thorough=thorough, elsewhere=elsewhere)
+        self._open.callback(self.tryouts.close)
         self.planner = Planner(
             repository.database,
             self.tryouts,
             self.store.together,
             request.speeds,
-            jobs=self.jobs,
+            jobs=jobs,
             effort=request.effort,
             pinned=pinned(repository.database, self.store),
         )
@@ -121,7 +121,7 @@ class Trials:
         return self.planner, self.tryouts
 
     def __exit__(self, *_: object) -> None:
-        self._held.close()
+        self._open.close()
 
 
 def propose(

@@ -272,8 +272,9 @@ def carry_out(
     todo = deque(plan.choices)
     written = Written()
     clock = _Clock(deadline)
-    alone = deadline is None and tryouts.elsewhere is None
-    together = store.together if alone else None
+    # Before a deadline every second counts; other machines read the packs themselves.
+    reads_ahead = deadline is None and tryouts.elsewhere is None
+    together = store.together if reads_ahead else None
     while todo or plan.carried or plan.objects:
         with Packing(store) as packing:
             clock.begin()
@@ -348,18 +349,18 @@ class _Clock:
 class _Encoder:
     """Encodes in threads ahead of the writer, and yields in the order of the plan.
 
-    With `together` the matrices of many choices are read at once: those of one tensor mostly lie
-    in one chain of deltas.
+    `together` reads the matrices of many choices at once, because versions of a tensor share a
+    chain of deltas; without it each is read on its own.
     """
 
     def __init__(self, tryouts: Tryouts, jobs: int, together: Together | None) -> None:
         self._tryouts = tryouts
         self._together = together
         self._jobs = jobs
-        # Of what is encoded elsewhere only the outcome is held here.
+        # For matrices encoded on other machines, only the encoded bytes are in memory here.
         self._room = Room(AT_ONCE if tryouts.elsewhere is None else FAR)
         self._pool = ThreadPoolExecutor(max(1, jobs))
-        self._fetched = 0  # choices at the front whose matrices are in memory
+        self._fetched = 0  # the next so many choices have their matrices in memory
 
     def taken(
         self, todo: deque[tuple[Choice, Encoding]], more: Callable[[], bool]
@@ -380,6 +381,7 @@ class _Encoder:
             yield item
 
     def _fetch(self, todo: Iterable[tuple[Choice, Encoding]]) -> None:
+        """Read the matrices of the next choices into memory, up to `FETCHED` bytes."""
         size = 0
         names: dict[str, None] = {}
         for choice, encoding in todo:
@@ -408,7 +410,7 @@ class _Encoder:
 def _encode(packing: Packing, tryouts: Tryouts, choice: Choice, encoding: Encoding) -> bool:
     """Own chunks for a large matrix; a small one's planes share theirs.
 
-    Return False if the matrix keeps its encoding because the new one is no smaller.
+    Return whether the new encoding was used; a matrix keeps its old one if that is as small.
     """
     pooled = tryouts.pooled(choice, encoding)
     if pooled is not None:

@@ -188,8 +188,9 @@ class _Note:
     kept: list[list[Any]] | None  # parts as they lie in the file of bytes
 
 
-# Encodes a choice thoroughly or not.
+# Encodes a choice on another machine; the last argument says whether to search thoroughly.
 Elsewhere = Callable[[Choice, Encoding, bool], tuple[Encoding, Sequence[Part]]]
+# Reads several matrices by name; the bytes of one are valid until the next is read.
 Together = Callable[[Iterable[str]], Iterable[tuple[str, Raw]]]
 
 
@@ -218,15 +219,15 @@ class Matrices:
         return raw
 
     def fetch(self, matrices: Iterable[str], read: Together) -> None:
-        """Read several at once that are asked for next; they are no more than the limit."""
+        """Read several matrices in one pass and keep them; they must fit the limit."""
         with self._lock:
             wanted = [matrix for matrix in dict.fromkeys(matrices) if matrix not in self._held]
             self._shrink(self._limit // 2, 0)
         for matrix, raw in read(wanted) if wanted else ():
-            kept = bytes(raw)  # what is read lies where the next one will
+            copy = bytes(raw)  # the next matrix overwrites these bytes
             with self._lock:
-                self._held[matrix] = kept
-                self._bytes += len(kept)
+                self._held[matrix] = copy
+                self._bytes += len(copy)
 
     def _shrink(self, limit: int, least: int) -> None:
         while self._bytes > limit and len(self._held) > least:
@@ -284,7 +285,7 @@ class Tryouts:
         thorough: bool = False,
         elsewhere: Elsewhere | None = None,
     ) -> None:
-        self.elsewhere = elsewhere  # where large matrices are encoded, if not here
+        self.elsewhere = elsewhere  # encodes matrices on other machines; None: here
         self._matrices = matrices
         self._thorough = thorough
         self._manner = f"{FORMAT}{'t' if thorough else ''} {WRITER}"
@@ -334,9 +335,8 @@ class Tryouts:
             assert attempt.encoding is not None
             tried = Tried(attempt.encoding, attempt.stored, len(attempt.places))
             with self._lock:
-                self._best.pop(
-                    choice.matrix, None
-                )  # the plan chose this one, so no other needs to be kept
+                # The plan chose this one, so its bytes are kept whatever was smaller.
+                self._best.pop(choice.matrix, None)
                 self._keep(choice, tried, attempt)
             yield tried, attempt.parts()
 
@@ -398,7 +398,7 @@ class Tryouts:
         return self._matrices(name)
 
     def fetch(self, matrices: Iterable[str], read: Together) -> None:
-        """Have these in memory, which are asked for next."""
+        """Read matrices into memory that will be needed next."""
         if isinstance(self._matrices, Matrices):
             self._matrices.fetch(matrices, read)
 
@@ -418,15 +418,15 @@ class Tryouts:
         self.close()
 
     def _encode(self, choice: Choice, encoding: Encoding) -> Attempt:
-        """Made now; whoever asked closes it."""
+        """Encode here or elsewhere; the caller closes the attempt."""
         if self.elsewhere is None:
             return encoded(choice, encoding, self._matrices, self._folder, thorough=self._thorough)
-        made, parts = self.elsewhere(choice, encoding, self._thorough)
+        new_encoding, parts = self.elsewhere(choice, encoding, self._thorough)
 
         def received(attempt: Attempt) -> Encoding:
             for part in parts:
                 attempt.put(part)
-            return made
+            return new_encoding
 
         return Attempt.of(self._folder, received)
 
@@ -521,7 +521,7 @@ class Tryouts:
 def encoded(
     choice: Choice, encoding: Encoding, read: Callable[[str], Raw], folder: Path, *, thorough: bool
 ) -> Attempt:
-    """Encode as chosen; whoever asked closes it."""
+    """Encode a matrix as chosen; the caller closes the attempt."""
     target = read(choice.matrix)
     if choice.base is None:
         return _materialised(target, encoding, folder)

@@ -87,8 +87,7 @@ def run(
     target = reporting.target(call, output, show)
     if target is not None and not given["dry_run"]:
         raise UsageError("--output requires --dry-run", hint="dlv archive --dry-run -o plan.html")
-    # Each matrix has a thread already: with more of them below numpy they only wait for another.
-    # numpy looks at this when it is imported.
+    # One thread per matrix is enough; numpy reads this variable when it is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if given["bounds"] or any(given[name] for name in _ROWS):
         _bounds(call, refs, given)

@@ -36,8 +36,8 @@ from dlv.metadata.metrics import Summary
 
 HEAD = 4096  # bytes by which a file is known again
 BATCH = 24 << 20  # bytes of points that are held before they are written
-SHARED = 1 << 13  # templates; with more, which other runs do not repeat, each look takes longer
-TOGETHER = 2 << 20  # bytes of logs whose runs are read in one transaction
+MOST_TEMPLATES = 1 << 13  # shared by runs; more of them would slow down every run
+TRANSACTION = 2 << 20  # bytes of short logs that one transaction reads
 EVENTS, TEXT = "events", "text"
 _UNFINISHED = -1  # the size of a file of which more is on its way
 
@@ -126,27 +126,27 @@ def read_files(
                 curve_writing.withdraw(db, curve_writing.run(db, key, name))
         _forget_folders(store)
         templates = Templates()
-        changed = []
+        changed_runs = []
         for name, paths in runs.items():
             run = _Run(store, key, name, done, progress, known.get(name, {}))
-            if run.look(paths):
-                changed.append(run)
-        for together in _groups(changed):
-            # A transaction costs as much as a short log.
-            with db.atomic() if len(together) > 1 else nullcontext():
-                for run in together:
-                    if len(templates.all) > SHARED:
+            if run.has_news(paths):
+                changed_runs.append(run)
+        for runs_together in _by_transaction(changed_runs):
+            # A transaction takes as long as a short log. A long log has several of its own.
+            with db.atomic() if len(runs_together) > 1 else nullcontext():
+                for run in runs_together:
+                    if len(templates.all) > MOST_TEMPLATES:
                         templates = Templates()
                     run.catch_up(templates)
     return done
 
 
-def _groups(runs: Iterable[_Run]) -> Iterator[list[_Run]]:
-    """Runs that are read in one transaction; one with much to read has its own."""
+def _by_transaction(runs: Iterable[_Run]) -> Iterator[list[_Run]]:
+    """Group short runs so that one transaction reads each group; a long run is alone."""
     group: list[_Run] = []
     size = 0
     for run in runs:
-        if group and size + run.size > TOGETHER:
+        if group and size + run.size > TRANSACTION:
             yield group
             group, size = [], 0
         group.append(run)
@@ -233,13 +233,13 @@ class _Run:
         self.done = done
         self.progress = progress
         self.grown = False
-        self.known = known
+        self.known = known  # files by path, as they were when they were last read
         self.looks: list[tuple[Path, os.stat_result]] = []
-        self.gone = False
-        self.size = 0  # bytes that may be new
+        self.files_gone = False
+        self.size = 0  # of all its files, in bytes
 
-    def look(self, paths: list[Path]) -> bool:
-        """Whether there is anything to read."""
+    def has_news(self, paths: list[Path]) -> bool:
+        """Look at the files of the run; return whether any of them must be read."""
         known, looks = self.known, self.looks
         for path in paths:
             self.done.files += 1
@@ -248,22 +248,24 @@ class _Run:
             except OSError as error:  # it was there a moment ago
                 self.done.remarks.append((text_of(path), error.strerror or "cannot be read"))
         names = {text_of(path) for path, _ in looks}
-        self.gone = bool(known.keys() - names)
-        if not self.gone and all(_unchanged(status, known.get(text_of(p))) for p, status in looks):
+        self.files_gone = bool(known.keys() - names)
+        unchanged = (_unchanged(status, known.get(text_of(path))) for path, status in looks)
+        if not self.files_gone and all(unchanged):
             self._remark(known.values())
             return False
         self.size = sum(status.st_size for _, status in looks)
         return True
 
     def catch_up(self, templates: Templates) -> None:
+        """Read what is new in the files that `has_news` looked at."""
         known, looks = self.known, self.looks
-        anew = self.gone or any(
+        restart = self.files_gone or any(
             _replaced(path, status, known.get(text_of(path))) for path, status in looks
         )
         before: dict[str, int] = {}
         with self.db.atomic():
             self.id = curve_writing.run(self.db, self.experiment_id, self.name)
-            if anew:
+            if restart:
                 curve_writing.withdraw(self.db, self.id)
                 self.id = curve_writing.run(self.db, self.experiment_id, self.name)
                 known = {}

@@ -29,7 +29,7 @@ from dlv.events.provider.downsample import SAMPLE, sampled
 from dlv.metadata import curve_writing, curves
 from dlv.metadata.curve_writing import PackedChunk, SeriesState
 
-_HELD = 1 << 16  # points that are packed together
+_PACKED_AT_ONCE = 1 << 16  # points; more would take much memory
 _FRAGMENTS = 16  # chunks at the end of a series that are not full; then they become one
 
 
@@ -184,43 +184,49 @@ class RunWriter:
         state.changed = True
 
     def _append(self) -> None:
-        """Full chunks, and what is left over as one that is not, to be filled up later."""
-        places: list[tuple[SeriesState, int, bool]] = []  # series, first point, all of it is new
+        """Store the new scalars as full chunks, and the rest as one that later points fill up."""
+        # The series of each part, its first point, and whether no point of it was stored before.
+        places: list[tuple[SeriesState, int, bool]] = []
         parts: list[Scalars] = []
-        held = 0
+        waiting = 0  # points
         for tag, pieces in self._scalars.items():
             new = chunks.joined(pieces)
             if not new.n:
                 continue
             state = self.series[tag]
             self._look_back(tag, new.steps)
-            first, points = (state.written and self._filled(state, new)) or (state.written, new)
+            first, points = self._with_last_chunks(state, new)
             if points is not new:
                 _count_figures(state, chunks.figures(new))
             _count_points(state, new)
             for start in range(0, points.n, curves.CHUNK):
                 places.append((state, first + start, points is new))
                 parts.append(points.part(start, min(points.n, start + curves.CHUNK)))
-            held += points.n
-            if held > _HELD:
+            waiting += points.n
+            if waiting > _PACKED_AT_ONCE:
                 self._put(places, parts)
-                places, parts, held = [], [], 0
+                places, parts, waiting = [], [], 0
         self._put(places, parts)
 
     def _put(self, places: list[tuple[SeriesState, int, bool]], parts: list[Scalars]) -> None:
         rows = []
-        for (state, seq, is_new), (told, data) in zip(places, chunks.packed(parts), strict=True):
+        for (state, seq, is_new), (figures, data) in zip(places, chunks.packed(parts), strict=True):
             if is_new:
-                _count_figures(state, told)
-            rows.append((state.id, PackedChunk(seq, *told, data)))
+                _count_figures(state, figures)
+            rows.append((state.id, PackedChunk(seq, *figures, data)))
         curve_writing.put_chunks(self.db, rows)
 
-    def _filled(self, state: SeriesState, points: Scalars) -> tuple[int, Scalars] | None:
-        """Take back the chunks at the end that are not full, to be written anew with `points`."""
+    def _with_last_chunks(self, state: SeriesState, points: Scalars) -> tuple[int, Scalars]:
+        """Join the points with the unfinished last chunks, if these are due to be replaced.
+
+        Return the number of the first point, and all points to store from there on.
+        """
+        if not state.written:
+            return 0, points
         loose = curve_writing.loose_end(self.db, state.id)
         held = sum(n for _, n, _ in loose)
         if not loose or (held + points.n < curves.CHUNK and len(loose) < _FRAGMENTS):
-            return None
+            return state.written, points
         first = loose[0][0]
         curve_writing.drop_chunks(self.db, state.id, first)
         return first, chunks.joined([*(chunks.unpack(data) for _, _, data in loose), points])
@@ -297,8 +303,9 @@ def _count_points(state: SeriesState, points: Scalars) -> None:
     state.changed = True
 
 
-def _count_figures(state: SeriesState, told: chunks.Figures) -> None:
-    state.max_step = told.step1 if state.max_step is None else max(state.max_step, told.step1)
-    if told.vmin is not None and told.vmax is not None:
-        state.min = told.vmin if state.min is None else min(state.min, told.vmin)
-        state.max = told.vmax if state.max is None else max(state.max, told.vmax)
+def _count_figures(state: SeriesState, figures: chunks.Figures) -> None:
+    step, least, most = figures.step1, figures.vmin, figures.vmax
+    state.max_step = step if state.max_step is None else max(state.max_step, step)
+    if least is not None and most is not None:
+        state.min = least if state.min is None else min(state.min, least)
+        state.max = most if state.max is None else max(state.max, most)

@@ -16,7 +16,6 @@ from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 from dlv.evaluation.answers import BATCH, NoBounds, check_output, write_activations
 from dlv.evaluation.data import Rows, find_data, open_source, read_settings, wanted_inputs
-from dlv.evaluation.evaluate import tensors_of
 from dlv.evaluation.model import Model
 from dlv.evaluation.planes import Planes
 from dlv.evaluation.progressive import depths_of, norms_of, suffix_of
@@ -138,9 +137,19 @@ def activations(repository: Repository, reference: str, request: Request) -> Act
     return Activations(list(found.values()), data.name, rows.count, planes.bytes_read, path)
 
 
+def _tensors_of(model: Model, planes: Planes) -> Callable[[str], Array]:
+    """Return a function for the numbers of a tensor that was read."""
+
+    def tensor(name: str) -> Array:
+        empty = not np.prod(model.shapes[model.aliases.get(name, name)][1], dtype=object)
+        return model.tensor(name) if empty else planes.tensor(name)
+
+    return tensor
+
+
 def _exact(model: Model, planes: Planes, rows: Rows) -> Iterator[tuple[Values, int]]:
     planes.read({name: planes.planes(name) for name in planes.names})
-    forward = Forward(model.program, tensors_of(model, planes))
+    forward = Forward(model.program, _tensors_of(model, planes))
     for batch in rows.batches(BATCH):
         known = forward.values(batch.inputs)
         values: Values = {n: (known[port], None) for n, port in model.program.kept.items()}

@@ -44,7 +44,6 @@ from dlv.evaluation.data import (
     wanted_inputs,
 )
 from dlv.evaluation.model import Model
-from dlv.evaluation.planes import Planes
 from dlv.kinds import Array
 from dlv.network.graph import Port
 from dlv.network.inference import node_shapes
@@ -369,16 +368,16 @@ def evaluate_fully(
         raw_whole=model.raw_whole,
     )
     program, done = model.program, 0
-    read: dict[tuple[str, int], int] = {}  # bytes of each chunk
+    chunks_read: dict[tuple[str, int], int] = {}  # bytes of each
 
     def tensor(name: str) -> Array:
-        # Read when it is used, so that large models need not be held.
+        # Each tensor is read when its layer runs, so a large model need not fit into memory.
         values = model.tensor(name)
         pieces = model.store.pieces_behind(model.hashes[model.aliases.get(name, name)])
-        before = len(read)
-        read.update({(piece.pack, piece.offset): piece.length for piece in pieces})
-        if len(read) > before:
-            options.watch(Progress(rows.count, done, sum(read.values())))
+        before = len(chunks_read)
+        chunks_read.update({(piece.pack, piece.offset): piece.length for piece in pieces})
+        if len(chunks_read) > before:
+            options.watch(Progress(rows.count, done, sum(chunks_read.values())))
         return values
 
     made = engines.engine(options.engine, model.program, tensor, options.precision)
@@ -390,22 +389,12 @@ def evaluate_fully(
             assert kept is not None
             kept.add(name, port, computed, batch.count)
         done += batch.count
-        options.watch(Progress(rows.count, done, sum(read.values())))
+        options.watch(Progress(rows.count, done, sum(chunks_read.values())))
     tally.finish(found)
     found.classes = rows.data.classes
     found.bytes_read = found.bytes_whole = model.bytes_whole
     found.raw_read = found.raw_whole
     return found
-
-
-def tensors_of(model: Model, planes: Planes) -> Callable[[str], Array]:
-    """The numbers of tensors that were read; those without elements have no planes."""
-
-    def tensor(name: str) -> Array:
-        empty = not np.prod(model.shapes[model.aliases.get(name, name)][1], dtype=object)
-        return model.tensor(name) if empty else planes.tensor(name)
-
-    return tensor
 
 
 @dataclass

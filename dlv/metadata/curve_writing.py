@@ -170,7 +170,7 @@ SeriesRow = tuple[str, str, int, bytes, str, str]
 
 
 def add_series(db: Database, run_id: int, rows: Sequence[SeriesRow]) -> dict[str, SeriesState]:
-    """New series of a run: (tag, plugin, data class, content, display name, description)."""
+    """Insert new series of a run: (tag, plugin, data class, content, display name, description)."""
     first = 1 + int(db.value("SELECT coalesce(max(id), 0) FROM series"))
     db.many(
         "INSERT INTO series(id, run_id, tag, plugin, data_class, content, display_name,"
@@ -216,12 +216,12 @@ def loose_end(db: Database, series_id: int) -> list[tuple[int, int, bytes]]:
 
 
 def drop_chunks(db: Database, series_id: int, first: int) -> None:
-    """All from point `first` on."""
+    """Delete the chunks from point `first` on."""
     db.execute("DELETE FROM scalar_chunk WHERE series_id = ? AND seq >= ?", (series_id, first))
 
 
 def put_chunks(db: Database, chunks: Iterable[tuple[int, PackedChunk]]) -> None:
-    """Each with its series."""
+    """Insert chunks, each with the id of its series."""
     db.many(
         "INSERT INTO scalar_chunk(series_id, seq, n, step0, step1, vmin, imin, vmax, imax,"
         " nonfinite, data) VALUES (?,?,?,?,?,?,?,?,?,?,?)",

@@ -10,11 +10,11 @@ from numpy.typing import DTypeLike
 
 from dlv.errors import UsageError
 from dlv.kinds import Array
+from dlv.memory import free_memory
 from dlv.network.graph import Network, Port
 from dlv.network.ops.op import NotRunnable, Run, op_of
 from dlv.network.program import Program, Step, params_of
 from dlv.network.sizes import ShapeError, text
-from dlv.processors import free_memory
 
 Tensor = Callable[[str], Array]
 
@@ -55,7 +55,7 @@ class Forward:
                     raise _unfit(step, given, error) from error
                 known.update({(step.result, port): value for port, value in enumerate(found)})
                 forget(known, step)
-                del run  # before the next parameters are read
+                del run  # or two layers' parameters would be in memory at once
         return known
 
     def ran(self, step: Step, run: Run) -> tuple[Array, ...]:
@@ -65,15 +65,15 @@ class Forward:
     def params(self, step: Step) -> Mapping[str, Array]:
         if step.result in self._params:
             return self._params[step.result]
-        found = {k: self.of_dtype(v) for k, v in params_of(step, self._tensor).items()}
-        size = sum(value.nbytes for value in found.values())
+        params = {k: self.of_dtype(v) for k, v in params_of(step, self._tensor).items()}
+        size = sum(value.nbytes for value in params.values())
         if size <= self._room:
             self._room -= size
-            self._params[step.result] = found
-        return found
+            self._params[step.result] = params
+        return params
 
     def share(self, other: Forward, *, but: Set[str]) -> None:
-        """Take over the parameters that another run has, except for the results of some steps."""
+        """Reuse the parameters of another run, except those of the steps with these results."""
         self._params |= {k: v for k, v in other._params.items() if k not in but}
 
     def constants(self) -> Mapping[str, Array]:
@@ -88,7 +88,7 @@ class Forward:
 
 
 def _room() -> int:
-    """A quarter of the memory that is free; what is not kept is read again for each batch."""
+    """Return a quarter of the free memory; parameters beyond it are read again for each batch."""
     free = free_memory()
     return 1 << 30 if free is None else free // 4
 

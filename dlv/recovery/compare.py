@@ -179,11 +179,11 @@ def chunks_of_packs(db: Database) -> dict[str, Rows]:
 
 
 def unbacked(db: Database, fresh: Database) -> dict[str, Rows]:
-    """Pack -> the rows of its chunks that the catalogue from the files does not have.
+    """Return chunk rows of the catalogue that the one rebuilt from files lacks, by pack.
 
-    They need not be wrong: of a matrix that is stored twice either encoding may count.
+    These can still be right: if a matrix is stored twice, either encoding may be listed.
     """
-    known = {hash(row) for row in dump.chunk_rows(fresh)}  # the rows themselves take much memory
+    known = {hash(row) for row in dump.chunk_rows(fresh)}  # hashes, to save memory
     rows: dict[str, Rows] = {}
     for name, row in dump.chunk_rows(db):
         if hash((name, row)) not in known:

@@ -22,7 +22,7 @@ PATIENCE = 2.0  # seconds to wait for others where it can be left to the next ar
 
 
 def left(repository: Repository) -> bool:
-    """Whether there are packs that the next archive clears away."""
+    """Whether old or half-written packs wait to be deleted."""
     return bool(intended(repository) or matrices.unused_packs(repository.database))
 
 

@@ -228,8 +228,10 @@ class _Objects:
         return self._reach.get(name, []) + dump.versions_of_matrix(self.db, name)
 
     def packs(self, fresh: Database, torn: Set[str], *, quick: bool) -> bool:
-        """Each pack's name and, row by row, what the catalogue says lies in it; whether all of the
-        latter was right. `torn` are packs of which the fresh catalogue could not be filled."""
+        """Check that each pack is whole, and that its rows in the catalogue are right.
+
+        Return whether all rows were. `torn` are packs that the rebuilt catalogue could not read.
+        """
         right = True
         doubtful = comparing.unbacked(self.db, fresh)
         rows = comparing.chunks_of_packs(self.db)

@@ -104,7 +104,7 @@ class _RehearsedError(Exception):
 def plan(repository: Repository, request: Request, *, compared: bool = True) -> Collected:
     """What `collect` would do now; what it would hide is hidden in a transaction that fails.
 
-    Not `compared`: `collect` holds the catalogue against the files, if it has anything to do.
+    With `compared` the catalogue is first compared with the files, as `collect` does itself.
     """
     outcome = Collected(request.grace)
     db = repository.database
@@ -141,7 +141,7 @@ def collect(
 ) -> Collected:
     """Hide, take out of the catalogue, quarantine; delete what lay there for the whole grace.
 
-    `idle`: a plan has just shown that there is nothing to delete.
+    `idle` says that a plan found nothing to delete, so the long comparison is skipped.
     """
     outcome = Collected(request.grace, done=True)
     with superseded.alone(repository, "gc"):

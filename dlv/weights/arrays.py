@@ -37,7 +37,7 @@ def to_array(dtype: str, shape: tuple[int, ...], raw: Raw) -> Array:
 def to_torch(dtype: str, shape: tuple[int, ...], raw: Raw) -> Any:
     """The torch tensor of a matrix, with its dtype as it is stored.
 
-    It takes over the memory of `raw` where that may be written to, so nobody else may hold it.
+    A writable `raw` becomes the tensor's memory, so the caller must not use it any more.
     """
     torch: Any = require("torch", "torch")
     kind = getattr(torch, DTYPES[dtype].torch, None) if dtype in DTYPES else None

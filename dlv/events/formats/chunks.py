@@ -93,42 +93,43 @@ def pack(points: Scalars) -> bytes:
 
 
 def packed(parts: Sequence[Scalars]) -> list[tuple[Figures, bytes]]:
-    """Chunks of 1 to 65535 points; those of one length are made together."""
-    found: dict[int, tuple[Figures, bytes]] = {}
+    """Pack chunks of 1 to 65535 points each; those of one length together, which is quicker."""
+    packed_parts: dict[int, tuple[Figures, bytes]] = {}
     lengths: dict[int, list[int]] = {}
     for index, part in enumerate(parts):
         lengths.setdefault(part.n, []).append(index)
-    for n, all_of_them in lengths.items():
+    for n, same_length in lengths.items():
         together = max(1, _TOGETHER // n)
-        for start in range(0, len(all_of_them), together):
-            indices = all_of_them[start : start + together]
+        for start in range(0, len(same_length), together):
+            indices = same_length[start : start + together]
             some = [parts[index] for index in indices]
-            found.update(zip(indices, _packed_alike(some, n), strict=True))
-    return [found[index] for index in range(len(parts))]
+            packed_parts.update(zip(indices, _packed_alike(some, n), strict=True))
+    return [packed_parts[index] for index in range(len(parts))]
 
 
 def _packed_alike(parts: list[Scalars], n: int) -> Iterator[tuple[Figures, bytes]]:
+    """Pack parts of `n` points each."""
     steps = np.array([part.steps for part in parts])
     walls = np.array([part.walls for part in parts])
     values = np.array([part.values for part in parts])
     rows = np.arange(len(parts))
     imin, imax = values.argmin(axis=1), values.argmax(axis=1)
-    told = zip(
+    extremes = zip(
         *(steps.min(axis=1).tolist(), steps.max(axis=1).tolist()),
         *(values[rows, imin].tolist(), imin.tolist(), values[rows, imax].tolist(), imax.tolist()),
         strict=True,
     )
-    ahead, walled = _narrow(steps.view(np.uint64)), _narrow(walls.view(np.uint64))
+    packed_steps, packed_walls = _narrow(steps.view(np.uint64)), _narrow(walls.view(np.uint64))
     for part, row, step, wall, (kind, data) in zip(
-        parts, told, ahead, walled, _values(values), strict=True
+        parts, extremes, packed_steps, packed_walls, _values(values), strict=True
     ):
         step0, step1, vmin, least, vmax, most = row
         if math.isfinite(vmin) and math.isfinite(vmax):
-            said = Figures(n, step0, step1, vmin, least, vmax, most, 0)
+            found_figures = Figures(n, step0, step1, vmin, least, vmax, most, 0)
         else:
-            said = figures(part)
+            found_figures = figures(part)
         head = _HEAD.pack(n, step[2], wall[2], kind, step[0], step[1], wall[0], wall[1])
-        yield said, b"".join((head, step[3], wall[3], data))
+        yield found_figures, b"".join((head, step[3], wall[3], data))
 
 
 def _narrow(columns: NDArray[np.uint64]) -> Iterator[tuple[int, int, int, bytes]]:

@@ -261,9 +261,8 @@ class Batches:
         self._series: dict[int, Series] = {}  # by the numbers of the tags of templates that are met
         self._met: set[int] = set()  # templates whose series are all there
         self._period: Period | None = None
-        # The version of the file, with which it begins, is looked at alone.
-        self._most = 1
-        self._tried = False
+        self._most = 1  # records of the next batch; the first record says the file's version
+        self._tried_shared = False  # those of other runs, on this one
         self.damage: str | None = None
 
     def take(self, data: bytes, where: int, gathered: Gathering, *, last: bool) -> tuple[int, int]:
@@ -341,12 +340,12 @@ class Batches:
     ) -> NDArray[np.int64]:
         """Take the records; what repeats in them: the same number for the same kind, -1: none."""
         matches, events = self._parted(data, where, records, gathered)
-        if not self._tried and len(events) > FEW and 2 * len(events) > len(records.starts):
-            # The run is of another kind than those before: a few of its events are learnt first.
+        if not self._tried_shared and len(events) > FEW and 2 * len(events) > len(records.starts):
+            # The run is unlike those before, so templates are learnt from a few of its events.
             records.shorten(FEW)
             matches, events = self._parted(data, where, records, gathered)
             self._most = FEW
-        self._tried = self._tried or self._most > 1
+        self._tried_shared = self._tried_shared or self._most > 1
         if not self._in_order(matches, events):
             for index in range(len(records.starts)):
                 event = events.get(index) or _event(data, records, index, where, gathered)
@@ -383,48 +382,48 @@ class Batches:
     def _parted(
         self, data: bytes, where: int, records: Records, gathered: Gathering
     ) -> tuple[Matches, dict[int, Event | None]]:
-        """The records that repeat others, and the events of those that do not."""
+        """Return which records match a template, and the parsed events of all others."""
         matches = self._templates.match(data, records.starts, records.ends)
         events: dict[int, Event | None] = {}
         for _ in range(2):
             for index in np.flatnonzero(matches.templates < 0).tolist():
                 if index not in events:
                     events[index] = _event(data, records, index, where, gathered)
-            strange = self._meet(matches, events, gathered)
-            if not strange:
+            unusable = self._meet(matches, events, gathered)
+            if not unusable:
                 break
-            matches.drop(strange)
+            matches.drop(unusable)
         return matches, dict(sorted(events.items()))
 
     def _meet(
         self, matches: Matches, events: Mapping[int, Event | None], gathered: Gathering
     ) -> list[int]:
-        """Begin the series of tags that this run has not had; which templates do not hold in it.
+        """Begin the series of tags that are new in this run; return the templates it cannot use.
 
-        The first value of a tag says what all of them are: unless every value of the batch is
-        matched, those before the first are to be parsed.
+        The first value of a tag decides what its series is. So new series are begun from
+        templates only if all values of the batch match one: an event parsed later may come first.
         """
         series = self._run.series
         numbers, firsts = np.unique(matches.templates, return_index=True)
         order = numbers[np.argsort(firsts)].tolist()
         new = [number for number in order if number >= 0 and number not in self._met]
         if not any(event and event.kind in WITH_VALUES for event in events.values()):
-            said = [said for number in new for said in self._templates.all[number].metadata]
-            if all(each.tag in series or data_class_of(each) == SCALAR for each in said):
-                for each in said:
-                    if each.tag not in series:
-                        gathered.register(each)
-        strange = []
+            metadata = [item for number in new for item in self._templates.all[number].metadata]
+            if all(item.tag in series or data_class_of(item) == SCALAR for item in metadata):
+                for item in metadata:
+                    if item.tag not in series:
+                        gathered.register(item)
+        unusable = []
         for number in new:
             template = self._templates.all[number]
-            known = [series.get(self._templates.tags[tag]) for tag in template.tags]
-            if all(each is not None and each.data_class == SCALAR for each in known):
+            by_tag = {tag: series.get(self._templates.tags[tag]) for tag in template.tags}
+            scalars = {tag: s for tag, s in by_tag.items() if s and s.data_class == SCALAR}
+            if len(scalars) == len(by_tag):
                 self._met.add(number)
-                found = {tag: each for tag, each in zip(template.tags, known, strict=True) if each}
-                self._series |= found
+                self._series |= scalars
             else:
-                strange.append(number)
-        return strange
+                unusable.append(number)
+        return unusable
 
     def _in_order(self, matches: Matches, events: dict[int, Event | None]) -> bool:
         """Whether no matched record can be a restart, nor change what tells one."""

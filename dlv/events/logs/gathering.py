@@ -302,7 +302,7 @@ class Gathering:
 
 
 def first_metadata(tag: str, value: Value) -> Metadata:
-    """What the first value of a tag says about all of them."""
+    """Return what a tag is if it begins with this value."""
     said = summaries.metadata(tag, value.metadata or b"")
     if value.kind in _OLD:
         plugin, content = _OLD[value.kind]
@@ -311,7 +311,7 @@ def first_metadata(tag: str, value: Value) -> Metadata:
 
 
 def data_class_of(metadata: Metadata) -> int:
-    """The class that it names, or the one that its plugin is known by."""
+    """Return the data class that metadata names, or else that of its plugin."""
     known = metadata.data_class or _CLASSES.get(metadata.plugin, UNKNOWN)
     return known if UNKNOWN <= known <= BLOBS else UNKNOWN
 

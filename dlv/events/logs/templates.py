@@ -1,8 +1,8 @@
 """Events that say again what an earlier one said, but for time, step and numbers.
 
 Most of a log is such: what stands between step and number (the tag, perhaps metadata) repeats,
-in other runs of the experiment too. The bytes are compared with those of the events that were
-parsed, many at once.
+also in other runs of the experiment. The bytes of many events are compared at once with those of
+events that were parsed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Template:
 
     slots: tuple[Slot, ...]
     tags: tuple[int, ...]  # by their numbers
-    # What the tags are in a run that begins with such an event.
+    # Of the tags, in a run where such an event comes first.
     metadata: tuple[Metadata, ...]
 
 
@@ -108,7 +108,7 @@ class Matches:
     numbers: list[tuple[Ints, int, Floats]]
 
     def drop(self, templates: Sequence[int]) -> None:
-        """Take the records of these templates for unmatched."""
+        """Treat the records of these templates as unmatched."""
         self.templates[np.isin(self.templates, templates)] = -1
         kept = []
         for records, slot, numbers in self.numbers:
@@ -118,7 +118,7 @@ class Matches:
 
 
 class Templates:
-    """Those of many files: runs of one experiment say the same."""
+    """Templates that all runs of an experiment share, since they mostly log the same tags."""
 
     def __init__(self) -> None:
         self.all: list[Template] = []

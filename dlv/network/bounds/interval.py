@@ -35,12 +35,12 @@ MOST_CLASSES = 2048  # beyond, a table of all pairs of classes would be larger t
 
 @dataclass
 class Passing:
-    """A pass on its way: the balls that later steps need."""
+    """An unfinished pass over a batch: the balls that later steps need."""
 
     known: dict[Port, Ball]
     sizes: Mapping[str, int]
     behind: dict[Port, Ball] = field(default_factory=dict)  # what the last FULL was given
-    total: Floats | float = 0.0  # of errors that are summed up beside the balls
+    total: Floats | float = 0.0  # of the errors that the suffix metric sums up
 
     @property
     def found(self) -> dict[Port, Ball]:
@@ -77,13 +77,13 @@ class Balls(Forward):
         return passing.found
 
     def begin(self, inputs: Mapping[str, Array]) -> Passing:
-        """What is known before the first step."""
+        """Start a pass: the inputs and constants are known, no step is done."""
         known = {(name, 0): sealed(self._given(inputs[name])) for name in self.program.input_names}
         known.update({(name, 0): constant(value) for name, value in self.constants().items()})
         return Passing(known, sizes_of(self.program.network, inputs))
 
     def take(self, step: Step, passing: Passing) -> None:
-        """One step of a pass, which another program of balls may have begun."""
+        """Do one step of a pass, whose earlier steps other balls may have done."""
         known = passing.known
         with np.errstate(all="ignore"):
             given = [known[port] for port in step.inputs]

@@ -28,7 +28,7 @@ SHARES = (0.5, 0.9, 0.98, 1.0)  # of the rows: a level for each, and then everyt
 # Other rows may be harder: where fewer levels do, further ones at this part of the error.
 TIGHTER = 0.5
 GREEDY_ROWS = 12
-# On how many rows the error of each tensor alone is seen: together for all tensors, and at least.
+# Rows on which the error of each single tensor is measured: divided by the tensors, at least 32.
 ERROR_ROWS = 512
 LEAST_ERROR_ROWS = 32
 SPARED = 0.95  # of the bytes at most, or everything may as well be read
@@ -142,9 +142,13 @@ class _Search:
         held = Read(self.weights.suffix, read)
         return SuffixBalls(self.program, tensor, norms, held, reference)
 
-    def alone(self, count: int) -> tuple[Floats, dict[tuple[str, int], Floats]]:
-        """How far the scores of the first rows may be off: with everything read, and with so many
-        planes of one tensor alone, from where it is first used on."""
+    def single_errors(self, count: int) -> tuple[Floats, dict[tuple[str, int], Floats]]:
+        """Return the error of the scores of the first rows, with everything read; and the same
+        with only some planes of one tensor, by (tensor, planes).
+
+        Each of the latter goes on from the pass with everything read, where its tensor is first
+        used.
+        """
         whole = self.balls({}, F64)
         rest = [whole.spread(whole.balls(rows)) for rows in self.batches(count)]
         steps = self.program.steps
@@ -183,6 +187,7 @@ class _Search:
 
 
 def _finite(parts: Sequence[Floats]) -> Floats:
+    """Join the errors of all batches, and cut those that are infinite or unknown."""
     return np.nan_to_num(np.concatenate(parts), nan=_MOST, posinf=_MOST).clip(max=_MOST)
 
 
@@ -250,9 +255,9 @@ def _path(search: _Search, first: Depths) -> tuple[list[dict[str, int]], list[fl
     stored = search.stored
     count = min(GREEDY_ROWS, search.count)
     open_ones = [name for name in search.nodes if first[name] < stored[name].planes]
-    rest, found = search.alone(count)
+    rest, errors_alone = search.single_errors(count)
     alone = {
-        (name, depth): np.maximum(found[name, depth] - rest, 0)
+        (name, depth): np.maximum(errors_alone[name, depth] - rest, 0)
         if depth < stored[name].planes
         else np.zeros(count)
         for name in open_ones
@@ -325,9 +330,9 @@ def _by_suffix(
     count = min(count, search.count)
     parts = [whole.balls(each) for each in search.batches(count)]
     scores = np.concatenate([known[search.program.scores].centre for known in parts])
-    rest, alone = search.alone(count)
+    rest, errors_alone = search.single_errors(count)
     errors: dict[str, dict[int, Floats]] = {name: {} for name in search.nodes}
-    for (name, depth), radii in alone.items():
+    for (name, depth), radii in errors_alone.items():
         errors[name][depth] = np.maximum(radii - rest, 0)
     sizes = {name: search.stored[name].bytes for name in search.nodes}
     allocation = Allocation(errors, sizes, suffix.budget(scores) - rest)

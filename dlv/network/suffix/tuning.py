@@ -25,7 +25,7 @@ from dlv.network.suffix.torus import Torus, Window
 COARSE = 6  # sides of the tori while tuning
 STEPS = 12
 RATE = 0.15
-THETA = 0.25  # where it begins: near what most layers come to
+THETA = 0.25  # at the start: near the best value for most layers
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def coarse(plan: Plan) -> tuple[Torus, ...]:
 
 
 class Objective:
-    """Mean log2 of the shares, and its derivatives; of numbers of a kind of float."""
+    """Mean log2 of the shares, and its derivatives, computed in one kind of float."""
 
     def __init__(
         self, plan: Plan, samples: Samples, head: Array, kind: type[np.floating[Any]] = np.float64
@@ -178,7 +178,7 @@ def tuned(
     a: Mapping[str, Array],
     steps: int = STEPS,
 ) -> tuple[Parameters, dict[str, Array]] | None:
-    """The best of what Adam passes, from `parameters` on; None if its numbers are too large."""
+    """Return the best parameters that Adam passes; None if the first value is not finite."""
     names = [*(f"p {k}" for k in parameters.p), *(f"theta {k}" for k in parameters.theta)]
     names += [f"a {k}" for k in a]
     at: dict[str, Array] = {f"p {k}": v.copy() for k, v in parameters.p.items()}
