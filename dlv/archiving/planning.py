@@ -190,9 +190,20 @@ class Layout:
         numbers = [number for number, m in enumerate(self.matrices, 1) if m.hash in scope]
         return np.array(numbers, np.int64)
 
+    def kept(self) -> NDArray[np.bool_]:
+        """Of each edge whether it is how its head is stored now."""
+        return np.array([choice is None for choice in self.choices], np.bool_)
+
+    def fresh(self) -> NDArray[np.int64]:
+        """Vertices of matrices that no delta is part of: what was committed since an archive."""
+        kept = np.flatnonzero(self.kept())
+        deltas = kept[self.graph.tails[kept] > 0]
+        old = np.union1d(self.graph.tails[deltas], self.graph.heads[deltas])
+        return np.setdiff1d(np.arange(1, self.graph.vertices), old)
+
     def placed(self, scope: set[str]) -> NDArray[np.int64]:
         """The edge by which each vertex is stored now; -1 of those in scope that none rests on."""
-        kept = [edge for edge, choice in enumerate(self.choices) if choice is None]
+        kept = np.flatnonzero(self.kept())
         edges = np.full(self.graph.vertices, -1, np.int64)
         edges[self.graph.heads[kept]] = kept
         bases = set(self.graph.tails[kept].tolist())

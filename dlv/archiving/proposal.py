@@ -12,6 +12,8 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 import dlv.archiving.budgets as budgets
 import dlv.disk.user_files as user_files
 import dlv.repository.revisions as revisions
@@ -22,7 +24,8 @@ from dlv.archiving.speeds import ORDINARY, Speeds
 from dlv.archiving.tryouts import Elsewhere, Matrices, Tryouts
 from dlv.canonical import dumps
 from dlv.dataclass import dataclass
-from dlv.errors import NotFound, nearest
+from dlv.errors import NotFound, UsageError, nearest
+from dlv.kinds import Longs
 from dlv.metadata import usage
 from dlv.pas.footer import Encoding
 from dlv.pas.plan import Planned, make_plan, replan
@@ -31,7 +34,7 @@ from dlv.repository.handle import Repository
 from dlv.weights.bounds import pinned
 from dlv.weights.store import MatrixStore
 
-WORTH = 0.01  # of the bytes; for less nothing is written anew
+WORTH = 0.01  # of the bytes that a plan stores anew, or of all if it moves old ones; else not
 MEMORY = 64 << 20  # of decoded matrices kept while encodings are tried
 
 
@@ -157,12 +160,46 @@ def propose(
 
 
 def _settled(layout: Layout, planned: Planned, scheme: Scheme) -> Planned:
-    """What there is, if it keeps the budgets and hardly more could be gained by writing anew."""
-    now = StoragePlan(layout.placed(set()))
-    if not now.keeps(layout.graph, planned.budgets, scheme):
+    """The plan that writes least anew, of those between which hardly any bytes lie.
+
+    What there is; the same with new tensors in their best place; the plan itself, which may move
+    everything.
+    """
+    graph = layout.graph
+    now, placed = StoragePlan(layout.placed(set())), planned
+    if len(fresh := layout.fresh()):
+        placed = _only(layout, planned, scheme, fresh)
+    if now.keeps(graph, planned.budgets, scheme):
+        moved = np.flatnonzero(placed.plan.edges != now.edges)
+        raw = sum(raw_bytes(layout.matrices[vertex - 1]) for vertex in moved.tolist())
+        if now.storage(graph) - placed.plan.storage(graph) <= WORTH * raw:
+            placed = replace(planned, plan=now)
+    least = (1 - WORTH) * placed.plan.storage(graph)
+    return planned if planned.plan.storage(graph) < least else placed
+
+
+def _only(layout: Layout, planned: Planned, scheme: Scheme, open_: Longs) -> Planned:
+    """The best plan that moves these vertices alone; `planned` if the others break its budgets."""
+    graph = layout.graph
+    free = np.zeros(graph.vertices, np.bool_)
+    free[open_] = True
+    ways = np.flatnonzero(free[graph.heads] | layout.kept())
+    kinds = [graph.kinds[edge] for edge in ways.tolist()]
+    part = replace(
+        graph,
+        tails=graph.tails[ways],
+        heads=graph.heads[ways],
+        kinds=kinds,
+        storage=graph.storage[ways],
+        recreation=graph.recreation[ways],
+    )
+    try:
+        made = make_plan(part, planned.budgets, scheme, "best", max_depth=MAX_DEPTH)
+    except (Infeasible, UsageError):  # budgets or the length of chains
         return planned
-    gained = 1 - planned.plan.storage(layout.graph) / max(1, now.storage(layout.graph))
-    return planned if gained > WORTH else replace(planned, plan=now)
+    edges = made.plan.edges.copy()
+    edges[1:] = ways[edges[1:]]
+    return replace(planned, plan=StoragePlan(edges))
 
 
 def export(plan: Proposal, request: Request) -> None:

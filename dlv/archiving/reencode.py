@@ -172,8 +172,7 @@ def _alike(encoding: Encoding) -> str:
 
 Advance = Callable[[int], None]
 
-DEAD = 0.05  # a pack of which a larger part is used no more is written again,
-LITTLE = 64 << 20  # and a pack of up to so many bytes whatever part that is
+DEAD = 0.05  # what else a pack holds is stored again if a larger part is used no more
 FETCHED = 32 << 20  # bytes of matrices that are read together before they are encoded
 FAR = 1 << 29  # bytes of matrices that other machines encode at once
 BATCH = 1 << 29  # bytes of new packs after which the index is switched
@@ -220,30 +219,36 @@ class Overlay:
 
 
 def work(repository: Repository, choices: Sequence[tuple[Choice, Encoding]]) -> Work:
-    """What must move along: the rest of packs that would be mostly dead."""
+    """What must move along: the rest of packs of which much is used no more.
+
+    A matrix has its planes in several packs, and moves out of all of them: the bytes that this
+    writes decide whether it is worth it.
+    """
     db = repository.database
     found = Work(choices)
     changed = {choice.matrix for choice, _ in choices}
     dead, used = usage.packs_of(db, changed), usage.used_bytes(db)
     tables = usage.tables_named(db, changed)
+    stored = {matrix.hash: matrix.stored for matrix in usage.stored_matrices(db)}
     index = PackIndex(db)
     seen: set[str] = set(changed)
     objects: dict[tuple[str, str], None] = {}
     for name, size in matrices.packs(db):
         lost, live = dead.get(name, 0.0), used.get(name, 0.0)
-        little = lost > 0 and size <= LITTLE
-        if not live or not (little or size - live + lost > DEAD * size):
+        if not live or size - live + lost <= DEAD * size:
             continue
         try:
             with Pack(durable.path_of(repository.packs, name, SUFFIX)) as pack:
                 empty = [row.matrix for row in pack.encodings if row.empty]
-                chunks = sum(chunk.length for chunk in pack.footer.chunks)
+                unused = sum(chunk.length for chunk in pack.footer.chunks) - live + lost
         except FileNotFoundError as error:
             raise gone(name) from error
-        if not little and chunks - live + lost < DEAD * size:  # it was but a large footer
-            continue
         held, others = usage.used_in(db, name)
-        for digest in [*held, *empty]:
+        moving = [digest for digest in held if digest not in seen]
+        written = max(live - lost, sum(stored[digest] for digest in moving))
+        if unused <= DEAD * (unused + written):
+            continue
+        for digest in [*moving, *empty]:
             row = index.encoding(digest)
             if digest not in seen and row is not None:
                 seen.add(digest)

@@ -130,6 +130,30 @@ def test_everything_comes_back_and_takes_less(repository: Repository, effort: st
     assert run(repository, effort=effort).changed == 0, "what is archived already stays"
 
 
+@pytest.mark.parametrize("effort", ["fast", "normal", "high"])
+def test_a_later_archive_moves_only_new_tensors(
+    tmp_path: Path, commit_model: Commit, monkeypatch: pytest.MonkeyPatch, effort: str
+) -> None:
+    """Where chains are as long as they may be, each new version would shift all of their cuts."""
+    monkeypatch.setattr("dlv.archiving.proposal.MAX_DEPTH", 4)
+    made, _ = Repository.init(tmp_path)
+    models = line(16)
+    for step, model in enumerate(models[:14]):
+        commit_model(made, "net", {step: model})
+    run(made, effort=effort)
+    matrices_before = {m.hash: m.delta for m in usage.stored_matrices(made.database)}
+    for step, model in enumerate(models[14:], 14):
+        commit_model(made, "net", {step: model})
+    outcome = run(made, effort=effort)
+    later = {m.hash: m.delta for m in usage.stored_matrices(made.database)}
+    shifted = [name for name, delta in matrices_before.items() if later[name] != delta]
+    assert len(shifted) <= 2, "the last version was not part of any delta"
+    assert 2 <= outcome.changed <= 4 + len(shifted)
+    assert run(made, effort=effort).changed == 0
+    sound(made)
+    made.close()
+
+
 def test_more_effort_takes_less(repository: Repository) -> None:
     sizes = [run(repository, effort=effort).after for effort in ("fast", "normal", "high")]
     assert sizes[0] > sizes[1] >= sizes[2]

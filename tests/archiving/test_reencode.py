@@ -172,7 +172,6 @@ def test_what_is_dead_already_counts(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:
     """A large pack is written again when much of it is dead, however little each archive left."""
-    monkeypatch.setattr(reencode, "LITTLE", 0)
     first, second = models()
     names = [name_of(first["a"]), name_of(second["a"]), name_of(second["b"])]
     monkeypatch.setattr(reencode, "DEAD", 1.1)
