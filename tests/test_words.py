@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,8 +59,10 @@ class Said(NamedTuple):
     text: str
 
 
-def said() -> Iterator[Said]:
+@cache
+def said() -> list[Said]:
     """Every string with a space in it, the placeholders of f-strings as {}."""
+    strings = []
     for path in sorted((ROOT / "dlv").rglob("*.py")):
         tree = ast.parse(path.read_text())
         inner: set[ast.AST] = set()
@@ -75,7 +77,8 @@ def said() -> Iterator[Said]:
         for node in ast.walk(tree):
             text = None if node in inner else _text(node)
             if text and " " in text.strip() and not SQL.search(text):
-                yield Said(f"{path.relative_to(ROOT)}:{node.lineno}", text)  # type: ignore[attr-defined]
+                strings.append(Said(f"{path.relative_to(ROOT)}:{node.lineno}", text))  # type: ignore[attr-defined]
+    return strings
 
 
 def _text(node: ast.AST) -> str | None:
@@ -93,19 +96,17 @@ def _is_pattern(node: ast.AST) -> bool:
     return called and ast.unparse(node.func) == "re.compile"  # type: ignore[attr-defined]
 
 
-def helps() -> Iterator[Said]:
+@cache
+def helps() -> list[Said]:
     """The help of every command as users see it, and the topics of `dlv help`."""
     context = click.Context(cli.program, info_name="dlv")
-    yield Said("dlv --help", cli.program.get_help(context))
+    texts = [Said("dlv --help", cli.program.get_help(context))]
     for name in cli.COMMANDS:
         command = cli.program.get_command(context, name)
         assert command is not None
-        yield Said(
-            f"dlv {name} --help",
-            command.get_help(click.Context(command, info_name=name, parent=context)),
-        )
-    for topic, text in topics.TOPICS.items():
-        yield Said(f"dlv help {topic}", text)
+        inner = click.Context(command, info_name=name, parent=context)
+        texts.append(Said(f"dlv {name} --help", command.get_help(inner)))
+    return texts + [Said(f"dlv help {topic}", text) for topic, text in topics.TOPICS.items()]
 
 
 @pytest.mark.parametrize("pattern", BANNED)
@@ -234,8 +235,10 @@ def test_help_of_a_command(name: str) -> None:
 INNER_PAGES = {"format.md", "development.md"}
 
 
-def prose() -> Iterator[Said]:
+@cache
+def prose() -> list[Said]:
     """Sentences of README and docs/, without code."""
+    lines = []
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         if path.name in INNER_PAGES:
             continue
@@ -245,7 +248,8 @@ def prose() -> Iterator[Said]:
                 inside = not inside
             elif not inside:
                 text = re.sub(r"`[^`]*`|\]\([^)]*\)", "``", line)
-                yield Said(f"{path.relative_to(ROOT)}:{number}", text)
+                lines.append(Said(f"{path.relative_to(ROOT)}:{number}", text))
+    return lines
 
 
 @pytest.mark.parametrize("pattern", BANNED)
