@@ -125,6 +125,14 @@ def test_looking_at_a_repository_loads_nothing_slow(used: Path, words: str) -> N
     assert not names & (HEAVY | SLOW)
 
 
+@pytest.mark.parametrize("section", ["--params", "--metrics", "--files", "--network"])
+def test_a_diff_without_weights_loads_no_numbers(used: Path, section: str) -> None:
+    code, names, text = loaded(used, "diff", "net@1", "HEAD", section)
+    assert code == 0
+    assert "net" in text
+    assert not names & (HEAVY - {"difflib"})
+
+
 def test_a_commit_of_weights_loads_only_what_it_uses(tmp_path: Path) -> None:
     header = b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
     model = len(header).to_bytes(8, "little") + header + bytes(8)

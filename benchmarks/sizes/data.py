@@ -39,8 +39,10 @@ def apart(work: Callable[..., None], *given: Any) -> None:
         raise SystemExit(f"{work.__name__} failed")
 
 
-def write_large(path: Path, shape: tuple[int, int], count: int, version: int) -> None:
-    """A safetensors file written tensor by tensor."""
+def write_large(
+    path: Path, shape: tuple[int, int], count: int, version: int, filled: int | None = None
+) -> None:
+    """A safetensors file written tensor by tensor; after `filled` rows of each, a hole of zeros."""
     size = 4 * shape[0] * shape[1]
     header = {
         f"w{n}": {"dtype": "F32", "shape": list(shape), "data_offsets": [n * size, (n + 1) * size]}
@@ -50,6 +52,25 @@ def write_large(path: Path, shape: tuple[int, int], count: int, version: int) ->
     text += b" " * (-len(text) % 8)
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
+        start = file.tell()
         for n in range(count):
-            values = weights(shape, n)
+            values = weights((filled or shape[0], shape[1]), n)
+            file.seek(start + n * size)
             file.write((values if version == 1 else moved(values, 2e-5, n)).tobytes())
+        file.truncate(start + count * size)
+
+
+def stacked(layers: int, width: int) -> dict[str, Any]:
+    """A network that multiplies with one square tensor after the other."""
+    nodes = [
+        {
+            "name": f"full{n}",
+            "op": "FULL",
+            "inputs": [f"full{n - 1}" if n else "x"],
+            "attrs": {"out": width},
+            "params": {"weight": f"w{n}"},
+        }
+        for n in range(layers)
+    ]
+    x = {"name": "x", "shape": ["B", width], "dtype": "float32"}
+    return {"dlv_network": 1, "inputs": [x], "nodes": nodes, "outputs": [f"full{layers - 1}"]}

@@ -16,7 +16,8 @@ from dlv.report.page import Section
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
 from dlv.ui.frame import Frame
-from dlv.versions.diff import ABSENT, Diff, MatrixPair
+from dlv.versions.diff import ABSENT, Diff
+from dlv.versions.matrix_pairs import MatrixPair
 from dlv.versions.working_side import LABEL as WORKING
 
 # Relative movement from which a cell is a shade darker.

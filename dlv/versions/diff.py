@@ -7,17 +7,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import field, replace
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dlv.repository.revisions as revisions
 import dlv.versions.history as history
-import dlv.weights.reading.interval_statistics as interval_statistics
 import dlv.weights.snapshots as snapshots
-import dlv.weights.statistics as weight_statistics
 from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES
 from dlv.errors import NotFound, UsageError, nearest
-from dlv.kinds import Raw
 from dlv.metadata import evaluations
 from dlv.metadata.metrics import Summary as Metric
 from dlv.metadata.versions import Version
@@ -31,14 +28,13 @@ from dlv.shown import Shown, frame
 from dlv.versions.history import Relation
 from dlv.versions.working_side import LABEL as WORKING
 from dlv.versions.working_side import Opened, WorkingTree
-from dlv.weights.reading.approximation import Bounds, NoBounds, Reading
-from dlv.weights.reading.interval_statistics import DifferenceBounds
 from dlv.weights.snapshots import MODEL_ROLES, Matrix
-from dlv.weights.statistics import Difference
 from dlv.weights.store import MatrixStore, stored_network
 
+if TYPE_CHECKING:
+    from dlv.versions.matrix_pairs import MatrixPair
+
 SECTIONS = ("structure", "matrices", "params", "metrics", "files")
-MOST_JOBS = 4  # threads that compare tensors: each holds two of them
 ABSENT: Any = object()  # what stands for a value in a version that does not have it
 
 
@@ -338,16 +334,12 @@ def _against(
             else:
                 hidden += old is None or new is None or old.hash != new.hash
 
-    def pair(two: tuple[Matrix | None, Matrix | None]) -> MatrixPair:
-        return compared(store, *two, _turn(structure, *two), planes, progress)
+    found: list[MatrixPair] = []
+    if chosen:
+        from dlv.versions.matrix_pairs import compare_all  # and with it numpy
 
-    if jobs > 1 and sum(_may_differ(two) for two in chosen) > 1:
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(min(jobs, MOST_JOBS)) as pool:
-            found = list(pool.map(pair, chosen))
-    else:
-        found = [pair(two) for two in chosen]
+        turned = [(old, new, _turn(structure, old, new)) for old, new in chosen]
+        found = compare_all(store, turned, planes, jobs, progress)
     return Against(
         side,
         Relation("working", f"the working directory against {base.label}")
@@ -359,13 +351,6 @@ def _against(
         found,
         hidden,
     )
-
-
-def _may_differ(two: tuple[Matrix | None, Matrix | None]) -> bool:
-    """Whether both have to be read, and are large enough for a thread of their own."""
-    old, new = two
-    large = old is not None and old.elements > PART // 8
-    return large and new is not None and old is not None and old.hash != new.hash
 
 
 def _pairs(
@@ -421,121 +406,6 @@ def _lines(stores: Sequence[FileStore], values: Sequence[Any]) -> Iterator[LineC
         before = b"" if first is ABSENT else stores[0].read(first)
         after = b"" if value is ABSENT else store.read(value)
         yield count_lines(before, after)
-
-
-@dataclass(frozen=True)
-class MatrixPair:
-    """A matrix on both sides, or on one; `difference` where the elements can be compared.
-
-    `turned`: the new one's elements lie in another order, and were compared in the old one's.
-    """
-
-    old: Matrix | None
-    new: Matrix | None
-    difference: Difference | None = None
-    turned: bool = False
-    bounds: DifferenceBounds | None = None  # of the difference, where only some planes were read
-    reading: Reading | None = None
-
-    @property
-    def name(self) -> str:
-        matrix = self.new or self.old
-        assert matrix is not None
-        return matrix.name if self.old is None else self.old.name
-
-    @property
-    def status(self) -> str:
-        if self.old is None or self.new is None:
-            return "added" if self.old is None else "removed"
-        if self.turned:
-            same = self.difference is not None and not self.difference.changed
-            return "rearranged" if same and self.old.dtype == self.new.dtype else "changed"
-        if self.old.hash != self.new.hash:
-            return "changed"
-        return "unchanged" if self.old.name == self.new.name else "renamed"
-
-
-def compared(
-    store: MatrixStore,
-    old: Matrix | None,
-    new: Matrix | None,
-    turn: Turn | None,
-    planes: int | None,
-    progress: Callable[[int], None],
-) -> MatrixPair:
-    """How the two are apart; with `planes` only bounds of that, if the planes tell no more."""
-    reading = None
-    if planes is not None and old is not None and new is not None and _bounded(old, new, turn):
-        a, b = (Bounds(store, matrix.hash, planes) for matrix in (old, new))
-        bounds = None
-        while bounds is None and not (a.exact and b.exact):
-            try:
-                bounds = interval_statistics.difference(a, b, same=old.dtype != new.dtype)
-            except NoBounds as error:  # of one side, which is read whole then
-                a, b = (x.exactly(error.why) if x is error.bounds else x for x in (a, b))
-        reading = a.reading.and_(b.reading)
-        if bounds is not None:
-            progress((old.nbytes or 0) + (new.nbytes or 0))
-            return MatrixPair(old, new, bounds=bounds, reading=reading)
-    apart = _difference(store, old, new, turn, progress)
-    turned = turn is not None and apart is not None
-    return MatrixPair(old, new, apart, turned, reading=reading)
-
-
-def _bounded(old: Matrix, new: Matrix, turn: Turn | None) -> bool:
-    """Whether bounds of the two can be compared; what was turned may be equal, so it is read."""
-    return (
-        turn is None
-        and old.hash != new.hash
-        and old.shape == new.shape
-        and old.elements > 0
-        and all(
-            weight_statistics.understood(matrix.dtype) and not matrix.dtype.startswith("complex")
-            for matrix in (old, new)
-        )
-    )
-
-
-def _difference(
-    store: MatrixStore,
-    old: Matrix | None,
-    new: Matrix | None,
-    turn: Turn | None,
-    progress: Callable[[int], None],
-) -> Difference | None:
-    """The two are read only if their hashes differ and their elements correspond."""
-    if old is None or new is None:
-        return None
-    if turn is None and (old.hash == new.hash or old.shape != new.shape):
-        return None
-    known = [weight_statistics.understood(matrix.dtype) for matrix in (old, new)]
-    if old.dtype != new.dtype and not all(known):
-        return None
-    if turn is None and all(known) and old.elements > PART:
-        parts = _in_parts(store, old, new, progress)
-        return weight_statistics.difference_of_parts(old.dtype, new.dtype, parts)
-    before, after = store.matrix(old.hash), store.matrix(new.hash)
-    if not all(known) and len(before) != len(after):
-        return None
-    if turn is not None:
-        from dlv.versions.copying import turned  # and with it all that edits networks
-
-        after = turned(new.dtype, after, *turn)
-    progress((old.nbytes or 0) + (new.nbytes or 0))
-    return weight_statistics.difference(old.dtype, before, new.dtype, after)
-
-
-PART = 1 << 21  # elements that are read at once: their memory is used again and again
-
-
-def _in_parts(
-    store: MatrixStore, old: Matrix, new: Matrix, progress: Callable[[int], None]
-) -> Iterator[tuple[Raw, Raw]]:
-    for start in range(0, old.elements, PART):
-        count = min(PART, old.elements - start)
-        before, after = (store.slice(matrix.hash, start, count) for matrix in (old, new))
-        progress(len(before) + len(after))
-        yield before, after
 
 
 MOST_BYTES = 1 << 20  # difflib takes too long over more

@@ -10,13 +10,14 @@ from dlv.network.graph import plain
 from dlv.network.likeness.comparison import Change, Layer, Pair
 from dlv.terminal.output import Verbatim
 from dlv.terminal.table import Cell, Column, Number, Table
-from dlv.versions.diff import ABSENT, Diff, MatrixPair, Row, Side
+from dlv.versions.diff import ABSENT, Diff, Row, Side
 from dlv.versions.working_side import LABEL as WORKING
 from dlv.views.differences import delta, kind_of, structure_rows
 from dlv.views.values import count_cell, interval_cell, setting, shape
 from dlv.weights.snapshots import Matrix
 
 if TYPE_CHECKING:
+    from dlv.versions.matrix_pairs import MatrixPair
     from dlv.weights.reading.interval_statistics import DifferenceBounds
 
 _FIGURES = ("elements", "changed", "l2", "relative_l2", "max_abs", "nonfinite")

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlv.dataclass import dataclass
 from dlv.network.likeness.alignment import ordered
@@ -25,7 +25,7 @@ from dlv.terminal.table import (
     human_bytes,
     outwards,
 )
-from dlv.versions.diff import ABSENT, Diff, MatrixPair, Row
+from dlv.versions.diff import ABSENT, Diff, Row
 from dlv.versions.working_side import LABEL as WORKING
 from dlv.views.values import (
     attribute,
@@ -40,6 +40,9 @@ from dlv.views.values import (
     shape,
 )
 from dlv.weights.snapshots import Matrix
+
+if TYPE_CHECKING:
+    from dlv.versions.matrix_pairs import MatrixPair
 
 # Layers: rows of all versions, one column a version
 

@@ -8,12 +8,11 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.sizes.data import write_large
+from benchmarks.sizes.data import stacked, write_large
 
 ROOT = Path(__file__).parents[2]
 SHAPE = (4096, 4096)
@@ -61,26 +60,10 @@ def peak(folder: Path, *arguments: str, limit: int | None = None) -> int:
     return size
 
 
-def stacked(layers: int) -> Any:
-    """A network that multiplies with one tensor after the other."""
-    nodes = [
-        {
-            "name": f"full{n}",
-            "op": "FULL",
-            "inputs": [f"full{n - 1}" if n else "x"],
-            "attrs": {"out": SHAPE[0]},
-            "params": {"weight": f"w{n}"},
-        }
-        for n in range(layers)
-    ]
-    x = {"name": "x", "shape": ["B", SHAPE[1]], "dtype": "float32"}
-    return {"dlv_network": 1, "inputs": [x], "nodes": nodes, "outputs": [f"full{layers - 1}"]}
-
-
 def test_two_tensors_and_some(tmp_path: Path) -> None:
     assert TENSOR * COUNT > LIMIT, "or all of the model could be held"
     peak(tmp_path, "init")
-    (tmp_path / "network.json").write_text(json.dumps(stacked(COUNT)))
+    (tmp_path / "network.json").write_text(json.dumps(stacked(COUNT, SHAPE[0])))
     for version in (1, 2):
         write_large(tmp_path / "model.safetensors", SHAPE, COUNT, version)
         for line in ("add model.safetensors network.json", f"commit -m {version} --name model"):

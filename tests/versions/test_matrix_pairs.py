@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlv.versions.diff import MatrixPair, compared
+from dlv.versions.matrix_pairs import MatrixPair, compared
 from dlv.weights.snapshots import Matrix
 from dlv.weights.store import MatrixStore
 from dlv.weights.writer import WeightWriter
