@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 CLICK = ["-c", "import click"]
@@ -70,7 +71,7 @@ def main() -> None:
             check=True,
         )
         best = measure(programs, Path(folder) / "demo", rounds)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for command, (base, goal) in GOALS.items():
         ratio = best[command] / best[base]
         rows.append(

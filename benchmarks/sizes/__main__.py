@@ -349,7 +349,7 @@ LARGE = (
     "archive",
     "diff model@1 model@2",
     "checkout model@1 --to back",
-    "eval model@1 x.npz",
+    "eval model@1 x.npz --precision float32",
     "fsck",
 )
 # What Python, numpy and threads' stacks reserve and never touch.

@@ -372,7 +372,7 @@ def evaluate_fully(
 
     def tensor(name: str) -> Array:
         # Each tensor is read when its layer runs, so a large model need not fit into memory.
-        values = model.tensor(name)
+        values = model.tensor(name, options.precision)
         pieces = model.store.pieces_behind(model.hashes[model.aliases.get(name, name)])
         before = len(chunks_read)
         chunks_read.update({(piece.pack, piece.offset): piece.length for piece in pieces})
