@@ -1,4 +1,4 @@
-"""How much memory this process may still take."""
+"""How much memory this process may still take, and what it keeps for no use."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ def free_memory(cgroup: Path = _CGROUP) -> int | None:
     """Bytes free on the machine and within the limits of this process; None if unknown."""
     limits = [*_free_of_machine(), *_free_of_group(cgroup), *_free_of_addresses()]
     return max(0, min(limits)) if limits else None
+
+
+def give_back() -> None:
+    """Hand memory that was freed back to the system, where the allocator can do so (glibc)."""
+    import ctypes
+
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _free_of_machine() -> Iterator[int]:

@@ -28,21 +28,33 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from gguf import GGMLQuantizationType
+from gguf.quants import quantize
 from safetensors.numpy import save_file
 
 from benchmarks.sizes import commands
-from benchmarks.sizes.data import apart, moved, stacked, weights, write_large, write_pair
+from benchmarks.sizes.data import (
+    apart,
+    moved,
+    stacked,
+    weights,
+    write_gguf,
+    write_large,
+    write_pair,
+)
 from benchmarks.storage import models
 from benchmarks.storage.corpora import Corpus, default_cache
 from benchmarks.storage.models import Model
+from benchmarks.storage.peers import AGAINST, ALONE
 
 EFFORTS = ("fast", "normal", "high")
 SIDES = (256, 512, 1024, 2048, 4096, 8192, 16_384)
 Figures = dict[str, Any]
 # Names of peers in `benchmarks.storage.peers`.
-PCODEC, ZIPNN, FOLDED = (
+PCODEC, ZIPNN, OPENZL, FOLDED = (
     "difference + pcodec",
     "XOR + ZipNN",
+    "difference + openzl",
     "difference, zigzag, zstd-3 planes (idea of FM-Delta)",
 )
 
@@ -115,7 +127,7 @@ def pair(folder: Path, _: Any) -> Figures:
             found["checkout"] = checkout(copy, files)
         shutil.rmtree(copy)
     base, target = (models.load(file) for file in files)
-    found["peers"] = peers(target, base, (PCODEC, FOLDED))
+    found["peers"] = peers(target, base, (PCODEC, OPENZL, FOLDED))
     return found
 
 
@@ -137,8 +149,6 @@ def checkout(store: Path, files: Sequence[Path]) -> Figures:
 
 def peers(target: Model, base: Model, names: Sequence[str]) -> Figures:
     """Payload over raw bytes, and megabytes a second of one core, encoded and given back."""
-    from benchmarks.storage.peers import AGAINST
-
     found: Figures = {}
     for peer in AGAINST:
         if peer.name not in names:
@@ -194,6 +204,7 @@ def chains(folder: Path, given: Any) -> Figures:
             shutil.rmtree(store)
         row["pcodec"] = round(chain_of_peer(files, "pcodec", PCODEC), 4)
         row["zipnn"] = round(chain_of_peer(files, "ZipNN", ZIPNN), 4)
+        row["openzl"] = round(chain_of_peer(files, "openzl", OPENZL), 4)
         found[name] = row
         say(f"{name}: {row}")
     for line in ("adam", "sgd"):
@@ -207,8 +218,6 @@ def chains(folder: Path, given: Any) -> Figures:
 
 
 def chain_of_peer(files: Sequence[Path], alone: str, against: str) -> float:
-    from benchmarks.storage.peers import AGAINST, ALONE
-
     first = next(peer for peer in ALONE if peer.name == alone)
     later = next(peer for peer in AGAINST if peer.name == against)
     raw = size = 0
@@ -247,32 +256,49 @@ def dtypes(folder: Path, _: Any) -> Figures:
     )
     pairs["Adam's first moment"] = moments, near.astype(np.float32)
     pairs["Adam's second moment"] = squares, (squares * np.float32(0.975)).astype(np.float32)
+    for level in (GGMLQuantizationType.Q8_0, GGMLQuantizationType.Q4_0):
+        blocks = (quantize(w.astype(np.float32), level) for w in (base, after))
+        pairs[f"GGUF {level.name}"] = tuple(blocks)
+    pairs["GGUF Q8_0, then Q4_0"] = pairs["GGUF Q8_0"][0], pairs["GGUF Q4_0"][0]
     found: Figures = {}
     for number, (name, arrays) in enumerate(pairs.items()):
-        files = [folder / f"dtype{number}-{part}.safetensors" for part in "ab"]
-        for file, array in zip(files, arrays, strict=True):
-            save_file({"w": array}, file)
-        store = folder / f"dtype{number}"
-        commands.commit(store, files[:1])
-        alone = commands.packs(store)
-        shutil.rmtree(store)
-        commands.commit(store, files)
-        raw = arrays[0].nbytes
-        row = {"alone": round(alone / raw, 4)}
-        for effort in EFFORTS[:2]:
-            copy = folder / f"dtype{number}-{effort}"
-            shutil.copytree(store, copy)
-            commands.run(copy, "archive", "--effort", effort, "--alpha", "inf")
-            commands.same(copy, files)
-            row[effort] = round((commands.packs(copy) - alone) / raw, 4)
-            shutil.rmtree(copy)
-        held = [models.matrix(array) for array in arrays]
-        told = peers({"w": held[1]}, {"w": held[0]}, (PCODEC, ZIPNN, FOLDED))
-        row |= {peer: figure["ratio"] for peer, figure in told.items()}
-        found[name] = row
-        say(f"{name}: {row}")
-        shutil.rmtree(store)
+        if name.startswith("GGUF"):
+            files = [folder / f"dtype{number}-{part}.gguf" for part in "ab"]
+            levels = [level for level in ("Q8_0", "Q4_0") if level in name]
+            for file, array, level in zip(files, arrays, (levels * 2)[:2], strict=True):
+                write_gguf(file, array, GGMLQuantizationType[level])
+        else:
+            files = [folder / f"dtype{number}-{part}.safetensors" for part in "ab"]
+            for file, array in zip(files, arrays, strict=True):
+                save_file({"w": array}, file)
+        found[name] = _pair_of(folder / f"dtype{number}", files, arrays)
+        say(f"{name}: {found[name]}")
     return found
+
+
+def _pair_of(store: Path, files: Sequence[Path], arrays: Sequence[Any]) -> Figures:
+    """The second file given the first, and the first alone; peers are given the numbers."""
+    commands.commit(store, files[:1])
+    alone = commands.packs(store)
+    shutil.rmtree(store)
+    commands.commit(store, files)
+    raw = arrays[1].nbytes
+    row = {"alone": round(alone / arrays[0].nbytes, 4)}
+    for effort in EFFORTS[:2]:
+        copy = store.with_name(f"{store.name}-{effort}")
+        shutil.copytree(store, copy)
+        commands.run(copy, "archive", "--effort", effort, "--alpha", "inf")
+        commands.same(copy, files)
+        row[effort] = round((commands.packs(copy) - alone) / raw, 4)
+        shutil.rmtree(copy)
+    shutil.rmtree(store)
+    held = [models.matrix(array) for array in arrays]
+    if len(held[0].raw) == len(held[1].raw):
+        told = peers({"w": held[1]}, {"w": held[0]}, (PCODEC, ZIPNN, OPENZL, FOLDED))
+        row |= {peer: figure["ratio"] for peer, figure in told.items()}
+    for peer in ALONE:
+        row[f"{peer.name} alone"] = round(sum(map(len, peer.encode(held[1], None))) / raw, 4)
+    return row
 
 
 def _nibbles(values: Any) -> Any:

@@ -68,8 +68,9 @@ def commit(folder: Path, files: Sequence[Path]) -> None:
     folder.mkdir(parents=True)
     run(folder, "init")
     for file in files:
-        shutil.copy(file, folder / MODEL)
-        run(folder, "add", MODEL)
+        name = f"model{file.suffix}"
+        shutil.copy(file, folder / name)
+        run(folder, "add", name)
         run(folder, "commit", "-m", file.stem, "--name", "model")
 
 
@@ -77,7 +78,7 @@ def same(folder: Path, files: Sequence[Path]) -> None:
     """Every version checked out and compared with its file."""
     for number, file in enumerate(files, 1):
         run(folder, "checkout", f"model@{number}", "--to", "back")
-        found = folder / "back" / MODEL
+        found = folder / "back" / f"model{file.suffix}"
         compared = subprocess.run(["cmp", "-s", found, file], check=False)
         if compared.returncode:
             raise SystemExit(f"{found} came back with other bytes than {file}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gguf import GGMLQuantizationType, GGUFWriter
 from safetensors.numpy import save_file
 
 
@@ -58,6 +59,15 @@ def write_large(
             file.seek(start + n * size)
             file.write((values if version == 1 else moved(values, 2e-5, n)).tobytes())
         file.truncate(start + count * size)
+
+
+def write_gguf(path: Path, blocks: Any, level: GGMLQuantizationType) -> None:
+    writer = GGUFWriter(path, "llama")
+    writer.add_tensor("blk.0.ffn_up.weight", blocks, raw_dtype=level)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def stacked(layers: int, width: int) -> dict[str, Any]:

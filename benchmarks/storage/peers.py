@@ -14,6 +14,7 @@ from typing import Any
 
 import blosc2
 import numpy as np
+import openzl.ext as openzl
 import zstandard
 from pcodec import ChunkConfig, standalone
 from zipnn import ZipNN
@@ -242,6 +243,52 @@ def _zipnn_decode(blob: Blob, like: Matrix, _: Matrix | None) -> bytes:
     return bytes(_zipnn(like).decompress(blob[0]))
 
 
+_ENTROPY = openzl.graphs.Entropy()
+_PARTS = {
+    "float32": openzl.nodes.Float32Deconstruct,
+    "float16": openzl.nodes.Float16Deconstruct,
+    "bfloat16": openzl.nodes.BFloat16Deconstruct,
+}
+
+
+def _openzl(numbers: Any, graph: Callable[[Any], Any]) -> Blob:
+    """Each byte of a number is coded on its own, which was smaller than openzl's own choice."""
+    compressor, coder = openzl.Compressor(), openzl.CCtx()
+    compressor.set_parameter(openzl.CParam.FormatVersion, openzl.MAX_FORMAT_VERSION)
+    compressor.select_starting_graph(graph(compressor))
+    coder.ref_compressor(compressor)
+    coder.set_parameter(openzl.CParam.FormatVersion, openzl.MAX_FORMAT_VERSION)
+    return [coder.compress([openzl.Input(openzl.Type.Numeric, numbers)])]
+
+
+def _bytes_of(compressor: Any) -> Any:
+    return openzl.nodes.TransposeSplit()(compressor, _ENTROPY)
+
+
+def _openzl_encode(target: Matrix, _: Matrix | None) -> Blob:
+    parts = _PARTS.get(target.dtype)
+    if parts is None:
+        return _openzl(unsigned(target), _bytes_of)
+    return _openzl(unsigned(target), lambda c: parts()(c, _bytes_of(c), _ENTROPY))
+
+
+def _openzl_delta_encode(target: Matrix, base: Matrix | None) -> Blob:
+    assert base is not None
+    words = subtract(unsigned(target), unsigned(base), target)
+    signed = words.view(SIGNED[words.itemsize])
+    return _openzl(signed, lambda c: openzl.nodes.Zigzag()(c, _bytes_of(c)))
+
+
+def _openzl_decode(blob: Blob, *_: Matrix | None) -> bytes:
+    return bytes(openzl.DCtx().decompress(blob[0])[0].content.as_nparray().tobytes())
+
+
+def _openzl_delta_decode(blob: Blob, like: Matrix, base: Matrix | None) -> bytes:
+    assert base is not None
+    words = np.frombuffer(_openzl_decode(blob), UNSIGNED[width(like)])
+    return bytes(add(words, unsigned(base), like).tobytes())
+
+
 ZLIB_PLANES = in_planes("zlib-6 planes (the paper)", deflate, inflate)
 ZSTD_PLANES = in_planes("zstd-3 planes", squeeze, expand)
 ZIPNN = Peer("ZipNN", _zipnn_encode, _zipnn_decode)
@@ -253,6 +300,7 @@ ALONE = [
     Peer("blosc2 best", _blosc_encode, _blosc_decode),
     Peer("pcodec", _pcodec_encode, _pcodec_decode),
     ZIPNN,
+    Peer("openzl", _openzl_encode, _openzl_decode),
 ]
 AGAINST = [
     of_difference("XOR + zlib-6 planes (the paper)", xor, xor, ZLIB_PLANES),
@@ -265,4 +313,5 @@ AGAINST = [
     ),
     Peer("difference + pcodec", _pcodec_delta_encode, _pcodec_delta_decode, delta=True),
     of_difference("XOR + ZipNN", xor, xor, ZIPNN),
+    Peer("difference + openzl", _openzl_delta_encode, _openzl_delta_decode, delta=True),
 ]

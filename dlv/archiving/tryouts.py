@@ -24,6 +24,7 @@ from dlv.dataclass import dataclass
 from dlv.disk.durable import storage_error
 from dlv.errors import StorageError
 from dlv.kinds import Raw
+from dlv.memory import give_back
 from dlv.pas.coders import small
 from dlv.pas.coders.codecs import choose
 from dlv.pas.encode import SMALL, Encoded, Part, encode_materialised
@@ -35,6 +36,7 @@ from dlv.pas.layouts.segments import Layout, split_matrix
 
 IN_MEMORY = 8 << 20  # of chunks; more goes to the disk
 BLOCK = 1 << 20
+LARGE = 32 << 20  # of a matrix, beside which freed memory counts
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ Kind = Literal["materialise", "sub", "context"]
 
 JOURNAL, BYTES = "tryouts.jsonl", "tryouts.bin"
 ROOM = 1 << 30  # for the bytes of encodings; what finds none is made again
-FORMAT = 3  # of the notes; raised when an encoder gives other bytes than before
+FORMAT = 4  # of the notes; raised when an encoder gives other bytes than before
 SHARES = 1 << 20  # parts of the whole in which a share is noted
 ROW = 70  # about what a chunk takes in a pack's footer,
 MEMBER = 10  # and what a small plane's share of one does
@@ -526,6 +528,9 @@ def encoded(
     if choice.base is None:
         return _materialised(target, encoding, folder)
     given = (target, read(choice.base), encoding.dtype, encoding.shape, choice.matrix, choice.base)
+
+    if len(target) >= LARGE:
+        give_back()  # what reading the two took besides
 
     # `reencode.verify` reads every matrix back from its pack, so nothing is decoded here.
     def encode(attempt: Attempt) -> Encoding:

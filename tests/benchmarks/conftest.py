@@ -9,7 +9,7 @@ from importlib.util import find_spec
 NEEDS = {
     "test_corpora.py": ("torch", "sklearn"),
     "test_progressive.py": ("torch", "sklearn"),
-    "test_peers.py": ("blosc2", "pcodec", "zipnn"),
+    "test_peers.py": ("blosc2", "openzl", "pcodec", "zipnn"),
 }
 collect_ignore = [file for file, names in NEEDS.items() if not all(map(find_spec, names))]
 

@@ -31,7 +31,8 @@ SPARE = 8  # vectors beyond the rank that is looked for: they make the others ex
 HELD = 1 << 23  # elements up to which the scaled difference is kept between passes
 SKETCH = 1 << 20  # elements above which some rows are looked at first,
 SKETCH_ROWS = 512  # at least so many, and as a rule one in
-SKETCH_SHARE = 8  # so many: a rank that pays stands out of the noise of as many
+SKETCH_SHARE = 8  # so many: a rank that pays stands out of the noise of as many;
+SKETCH_MOST = 1 << 22  # elements of more rows, which are copied
 HOPEFUL = 2.0  # how much more a rank may turn out to be than at first sight
 ALPHA_BITS = 15
 # A shrink that takes less than this part of the energy away is none, with or without a low rank.
@@ -111,7 +112,8 @@ class Scaled:
     def few(self) -> Scaled:
         """Some of the rows, in runs from all over the matrix, as a pair of their own."""
         pair = self.pair
-        count = max(SKETCH_ROWS, min(pair.rows // SKETCH_SHARE, pair.columns))
+        count = min(pair.rows // SKETCH_SHARE, pair.columns, SKETCH_MOST // pair.columns)
+        count = max(SKETCH_ROWS, count)
         run = min(32, count)
         starts = np.linspace(0, pair.rows - run, count // run).astype(np.int64)
         chosen = (starts[:, None] + np.arange(run)).ravel()
