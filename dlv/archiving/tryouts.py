@@ -244,15 +244,16 @@ class Matrices:
 def settle(folder: Path, stored: Set[str]) -> None:
     """The plan is carried out: what was measured is kept, of what is still stored; no bytes."""
     path = folder / JOURNAL
-    rows: dict[bytes, bytes] = {}  # lines: there may be many
+    rows: dict[tuple[object, ...], bytes] = {}  # lines: there may be many
     try:
         (folder / BYTES).unlink(missing_ok=True)
         with path.open("rb") as journal:
-            for row in _rows(journal):
+            for line, row in _rows(journal):
                 about = row["choice"] if "choice" in row else row["near"]
                 there = all(name is None or name in stored for name in about[:2])
                 if there and row["manner"].endswith(WRITER):
-                    rows[dumps([row["manner"], about])] = _line(row | {"kept": None})
+                    clear = row.get("kept") is None
+                    rows[row["manner"], *about] = line if clear else _line(row | {"kept": None})
         fresh = path.with_suffix(".new")
         fresh.write_bytes(b"".join(rows.values()))
         fresh.replace(path)
@@ -267,13 +268,13 @@ def _line(row: Mapping[str, Any]) -> bytes:
     return line + b" " + hash_bytes(line)[:16].encode() + b"\n"
 
 
-def _rows(journal: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Up to a line that was cut off or damaged."""
+def _rows(journal: Iterable[bytes]) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Lines and what they say, up to one that was cut off or damaged."""
     for line in journal:
         text, _, check = line.rstrip(b"\n").rpartition(b" ")
         if hash_bytes(text)[:16].encode() != check:
             return
-        yield json.loads(text)
+        yield line, json.loads(text)
 
 
 class Tryouts:
@@ -490,7 +491,7 @@ class Tryouts:
         """Notes of an archive before; a line that was cut off ends them."""
         self._journal.seek(0)
         whole = 0
-        for row in _rows(self._lines()):
+        for _, row in _rows(self._lines()):
             whole = self._read_to
             if row["manner"] != self._manner:
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from dlv.events.formats.series import Scalars
 from dlv.kinds import Array, Raw
 from dlv.metadata import evaluations, metrics, versions
 from dlv.network.graph import Network
-from dlv.objects.manifest import Manifest, Snapshot
+from dlv.objects.manifest import Manifest, Snapshot, TensorEntry
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository
 from dlv.shown import Shown, frame
@@ -31,11 +31,20 @@ if TYPE_CHECKING:
     from dlv.network.torch.module import NetworkModule
 
 _MODEL_ROLES = ("weight", "buffer")
+LOADED = 64 << 20  # bytes of tensors that go into a module together
 
 
 def author(repository: Repository) -> str:
     """Return the author of commits made from Python: user.name and user.email, or the login."""
     return Config.load(repository.config_file, os.environ).author({})
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    """None of a parameter that gets its shape with its weights, and of what is no tensor."""
+    try:
+        return tuple(value.shape)
+    except (AttributeError, RuntimeError):
+        return None
 
 
 class Version(Shown):
@@ -217,16 +226,31 @@ class Version(Shown):
 
     def torch_state_dict(self) -> dict[str, Any]:
         """The model's tensors as torch has them, in the dtypes and the order that were stored."""
-        found = {}
+        return {
+            tensor.name: to_torch(tensor.dtype, tensor.shape, self._store.matrix(digest))
+            for tensor, digest in self._model_tensors()
+        }
+
+    def _model_tensors(self) -> Iterator[tuple[TensorEntry, str]]:
         for tensor, digest in zip(self.manifest.tensors, self._snapshot.hashes, strict=True):
             if digest is not None and tensor.role in _MODEL_ROLES:
-                raw = self._store.matrix(digest)
-                found[tensor.name] = to_torch(tensor.dtype, tensor.shape, raw)
-        return found
+                yield tensor, digest
 
     def load_into(self, module: Any, *, strict: bool = True) -> Any:
-        """Put this snapshot's weights into a torch module of your own; what torch says of it."""
-        return module.load_state_dict(self.torch_state_dict(), strict=strict)
+        """Put this snapshot's weights into a torch module of your own; what torch says of it.
+
+        Where all names and shapes match, only some tensors are in memory beside the module.
+        """
+        own = {name: _shape(value) for name, value in module.state_dict().items()}
+        if own != {tensor.name: tensor.shape for tensor, _ in self._model_tensors()}:
+            return module.load_state_dict(self.torch_state_dict(), strict=strict)
+        part: dict[str, Any] = {}
+        for tensor, digest in self._model_tensors():
+            if sum(held.nbytes for held in part.values()) >= LOADED:
+                module.load_state_dict(part, strict=False)
+                part.clear()
+            part[tensor.name] = to_torch(tensor.dtype, tensor.shape, self._store.matrix(digest))
+        return module.load_state_dict(part, strict=False)._replace(missing_keys=[])
 
     def module(self, *, train: bool = False) -> NetworkModule:
         """The network with this snapshot's weights, as a torch module that can be trained on."""

@@ -185,6 +185,35 @@ def test_weights_into_a_module_of_ones_own(repo: Repo) -> None:
         made.load_into(torch.nn.Linear(4, 2))
 
 
+def test_few_tensors_are_in_memory_beside_a_module(
+    repo: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlv.versions.version.LOADED", 1)
+
+    class Watching(torch.nn.Sequential):  # type: ignore[misc]
+        def load_state_dict(self, state_dict: Any, strict: bool = True, **_: Any) -> Any:
+            sizes.append(len(state_dict))
+            return super().load_state_dict(state_dict, strict=strict)
+
+    sizes: list[int] = []
+    parts = [torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.LazyLinear(3)]
+    model = Watching(*parts)
+    model(torch.ones(5, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = repo.log_model(model, torch.ones(2, 2), name="net")
+    other = Watching(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
+    said = made.load_into(other)
+    assert said.missing_keys == said.unexpected_keys == []
+    assert sizes == [1] * 9
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name])
+    lazy = Watching(torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.LazyLinear(3))
+    made.load_into(lazy)
+    assert sizes[9:] == [9]
+    assert torch.equal(lazy[2].weight, other[2].weight)
+
+
 def compiled(model: Any) -> Any:
     return torch.compile(model, backend="eager")
 
