@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 import dlv.archiving.reencode as reencode
 import dlv.archiving.rehearsal as rehearsal
+import dlv.archiving.settling as settling
 import dlv.archiving.tryouts as tryouts
 import dlv.recovery.compare as comparing
 import dlv.recovery.superseded as superseded
-from dlv.archiving.planning import Planner
+from dlv.archiving.planning import Planner, raw_bytes
 from dlv.archiving.proposal import (
     Progress,
     Proposal,
@@ -21,7 +22,6 @@ from dlv.archiving.proposal import (
     export,
     groups_asked,
     propose,
-    raw_bytes,
     timings,
 )
 from dlv.archiving.tryouts import Choice, Tryouts
@@ -125,6 +125,8 @@ def archive(
                     _carry_out(repository, chosen, tried, request, outcome, progress, planner.jobs)
         if not dry_run:
             _clean(repository, outcome)
+            if plan.whole and not outcome.left:
+                settling.remember(repository.cache, request.wish, plan.layout)
             outcome.after = usage.size_of_packs(repository.database)
             _measure(repository, outcome, plan)
     outcome.seconds = time.monotonic() - started

@@ -174,6 +174,13 @@ class Held:
     matrices: tuple[str, ...]
 
 
+def raw_bytes(matrix: StoredMatrix) -> int:
+    size = Encoding(
+        *(matrix.hash, matrix.dtype, matrix.shape, matrix.layout, matrix.delta, matrix.planes)
+    ).nbytes
+    return round(matrix.stored) if size is None else size
+
+
 @dataclass
 class Layout:
     """The graph and what its numbers stand for."""
@@ -189,6 +196,10 @@ class Layout:
         """The vertices of matrices in scope."""
         numbers = [number for number, m in enumerate(self.matrices, 1) if m.hash in scope]
         return np.array(numbers, np.int64)
+
+    def raw(self, vertex: int) -> int:
+        """Bytes of the matrix of a vertex as it was added."""
+        return raw_bytes(self.matrices[vertex - 1])
 
     def kept(self) -> NDArray[np.bool_]:
         """Of each edge whether it is how its head is stored now."""
@@ -333,9 +344,7 @@ class Planner:
         return not matrix.dtype.startswith(OPAQUE) and math.prod(matrix.shape) > 0
 
     def _raw(self, digest: str) -> int:
-        matrix = self.stored[digest]
-        size = self.encoding(digest).nbytes
-        return round(matrix.stored) if size is None else size
+        return raw_bytes(self.stored[digest])
 
     def encoding(self, digest: str) -> Encoding:
         """How a matrix is stored now."""

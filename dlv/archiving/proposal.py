@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-
 import dlv.archiving.budgets as budgets
+import dlv.archiving.settling as settling
 import dlv.disk.user_files as user_files
 import dlv.repository.revisions as revisions
 from dlv.archiving.budgets import Policy
@@ -24,17 +23,21 @@ from dlv.archiving.speeds import ORDINARY, Speeds
 from dlv.archiving.tryouts import Elsewhere, Matrices, Tryouts
 from dlv.canonical import dumps
 from dlv.dataclass import dataclass
-from dlv.errors import NotFound, UsageError, nearest
-from dlv.kinds import Longs
-from dlv.metadata import usage
-from dlv.pas.footer import Encoding
+from dlv.errors import NotFound, nearest
 from dlv.pas.plan import Planned, make_plan, replan
-from dlv.pas.storage_graph import MAX_DEPTH, Infeasible, Scheme, StorageGraph, StoragePlan
+from dlv.pas.storage_graph import (
+    MAX_DEPTH,
+    Infeasible,
+    Scheme,
+    StorageGraph,
+    StoragePlan,
+    raised,
+    shortfalls,
+)
 from dlv.repository.handle import Repository
 from dlv.weights.bounds import pinned
 from dlv.weights.store import MatrixStore
 
-WORTH = 0.01  # of the bytes that a plan stores anew, or of all if it moves old ones; else not
 MEMORY = 64 << 20  # of decoded matrices kept while encodings are tried
 
 
@@ -66,6 +69,11 @@ class Request:
     explore: bool = False  # plan for other limits, too
     speeds: Speeds = ORDINARY
 
+    @property
+    def wish(self) -> str:
+        """What decides about the plan, besides the tensors."""
+        return repr((self.references, self.scheme, self.policy, self.clamp, self.effort))
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -82,6 +90,7 @@ class Proposal:
     layout: Layout
     planned: Planned
     scheme: Scheme
+    whole: bool = False  # a plan of all tensors was looked at
 
     @property
     def graph(self) -> StorageGraph:
@@ -143,6 +152,14 @@ def propose(
         placed, movable = layout.placed(set(scope)), layout.movable(set(scope))
         plan = replan(layout.graph, placed, asked, request.scheme, movable=movable)
         return Proposal(layout, Planned(plan, asked, minima), request.scheme)
+    short = shortfalls(asked, minima)
+    still = None
+    if request.algorithm == "best" and (request.clamp or not short):
+        nowhere = StoragePlan(layout.placed(set()))
+        limits = Planned(nowhere, raised(asked, short), minima)
+        still = settling.placed(layout, limits, request.scheme)
+        if still is not None and settling.recent(repository.cache, request.wish, layout):
+            return Proposal(layout, still, request.scheme)
     try:
         planned = make_plan(
             layout.graph,
@@ -154,52 +171,7 @@ def propose(
         )
     except Infeasible as error:
         raise budgets.explain(error, layout.groups) from error
-    if request.algorithm == "best":
-        planned = _settled(layout, planned, request.scheme)
-    return Proposal(layout, planned, request.scheme)
-
-
-def _settled(layout: Layout, planned: Planned, scheme: Scheme) -> Planned:
-    """The plan that writes least anew, of those between which hardly any bytes lie.
-
-    What there is; the same with new tensors in their best place; the plan itself, which may move
-    everything.
-    """
-    graph = layout.graph
-    now, placed = StoragePlan(layout.placed(set())), planned
-    if len(fresh := layout.fresh()):
-        placed = _only(layout, planned, scheme, fresh)
-    if now.keeps(graph, planned.budgets, scheme):
-        moved = np.flatnonzero(placed.plan.edges != now.edges)
-        raw = sum(raw_bytes(layout.matrices[vertex - 1]) for vertex in moved.tolist())
-        if now.storage(graph) - placed.plan.storage(graph) <= WORTH * raw:
-            placed = replace(planned, plan=now)
-    least = (1 - WORTH) * placed.plan.storage(graph)
-    return planned if planned.plan.storage(graph) < least else placed
-
-
-def _only(layout: Layout, planned: Planned, scheme: Scheme, open_: Longs) -> Planned:
-    """The best plan that moves these vertices alone; `planned` if the others break its budgets."""
-    graph = layout.graph
-    free = np.zeros(graph.vertices, np.bool_)
-    free[open_] = True
-    ways = np.flatnonzero(free[graph.heads] | layout.kept())
-    kinds = [graph.kinds[edge] for edge in ways.tolist()]
-    part = replace(
-        graph,
-        tails=graph.tails[ways],
-        heads=graph.heads[ways],
-        kinds=kinds,
-        storage=graph.storage[ways],
-        recreation=graph.recreation[ways],
-    )
-    try:
-        made = make_plan(part, planned.budgets, scheme, "best", max_depth=MAX_DEPTH)
-    except (Infeasible, UsageError):  # budgets or the length of chains
-        return planned
-    edges = made.plan.edges.copy()
-    edges[1:] = ways[edges[1:]]
-    return replace(planned, plan=StoragePlan(edges))
+    return Proposal(layout, settling.better(layout, planned, still), request.scheme, whole=True)
 
 
 def export(plan: Proposal, request: Request) -> None:
@@ -219,13 +191,6 @@ def groups_asked(repository: Repository, request: Request, plan: Proposal) -> li
         return plan.layout.groups
     keys = {revisions.version(repository.database, t).key for t in request.references}
     return [group for group in plan.layout.groups if group.version.key in keys]
-
-
-def raw_bytes(matrix: usage.StoredMatrix) -> int:
-    size = Encoding(
-        *(matrix.hash, matrix.dtype, matrix.shape, matrix.layout, matrix.delta, matrix.planes)
-    ).nbytes
-    return round(matrix.stored) if size is None else size
 
 
 def timings(plan: Proposal) -> list[Timing]:

@@ -29,6 +29,7 @@ from dlv.pas.storage_graph import (
     Scheme,
     StorageGraph,
     StoragePlan,
+    raised,
     refuse_unreachable,
     shortfalls,
 )
@@ -73,9 +74,7 @@ def make_plan(
     short = shortfalls(budgets, minima)
     if short and not clamp and algorithm not in REFERENCE:
         raise Infeasible(short)
-    kept = list(budgets)
-    for fault in short:
-        kept[fault.snapshot] = fault.minimum
+    kept = raised(budgets, short)
     plan = solver(graph, kept, scheme)
     if max_depth is not None:
         limits = [None] * len(kept) if algorithm in REFERENCE else kept

@@ -394,6 +394,14 @@ def shortfalls(budgets: Budgets, minima: Sequence[int]) -> list[Shortfall]:
     ]
 
 
+def raised(budgets: Budgets, faults: Iterable[Shortfall]) -> list[int | None]:
+    """The budgets, those that no plan keeps raised to what is possible."""
+    kept = list(budgets)
+    for fault in faults:
+        kept[fault.snapshot] = fault.minimum
+    return kept
+
+
 def budgets_of(minima: Sequence[int], alphas: Sequence[float | None]) -> list[int | None]:
     """theta = alpha x the fastest possible; None: unlimited."""
     if len(alphas) != len(minima):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import dlv.archiving.settling as settling
 import dlv.disk.durable as durable
 import dlv.recovery.superseded as superseded
 import dlv.upkeep.check as check
@@ -27,7 +28,8 @@ from dlv.metadata.matrices import PackIndex
 from dlv.pas.chunks import SUFFIX
 from dlv.pas.footer import Encoding
 from dlv.pas.packs import Pack
-from dlv.pas.storage_graph import StoragePlan, read_problem
+from dlv.pas.plan import make_plan
+from dlv.pas.storage_graph import StorageGraph, StoragePlan, read_problem
 from dlv.repository.handle import Repository
 from dlv.versions.remove import remove
 from dlv.versions.stats import stats
@@ -135,7 +137,8 @@ def test_a_later_archive_moves_only_new_tensors(
     tmp_path: Path, commit_model: Commit, monkeypatch: pytest.MonkeyPatch, effort: str
 ) -> None:
     """Where chains are as long as they may be, each new version would shift all of their cuts."""
-    monkeypatch.setattr("dlv.archiving.proposal.MAX_DEPTH", 4)
+    for module in ("proposal", "settling"):
+        monkeypatch.setattr(f"dlv.archiving.{module}.MAX_DEPTH", 4)
     made, _ = Repository.init(tmp_path)
     models = line(16)
     for step, model in enumerate(models[:14]):
@@ -152,6 +155,37 @@ def test_a_later_archive_moves_only_new_tensors(
     assert run(made, effort=effort).changed == 0
     sound(made)
     made.close()
+
+
+def test_all_is_planned_again_when_a_tenth_more_is_stored(
+    repository: Repository, commit_model: Commit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[int] = []
+
+    def watched(graph: StorageGraph, *given: Any, **options: Any) -> Any:
+        planned.append(graph.edges)
+        return make_plan(graph, *given, **options)
+
+    def plans(**given: Any) -> int:
+        """How many plans were made, besides that for the fastest of all."""
+        planned.clear()
+        assert not check.check(repository).faults
+        run(repository, **given)
+        return len(planned) - 1
+
+    monkeypatch.setattr("dlv.archiving.proposal.make_plan", watched)
+    later = line(9)[6:]
+    assert plans() == 1
+    assert plans() == 0
+    commit_model(repository, "net", {7: {"a.bias": later[0]["a.bias"]}})
+    assert plans() == 0, "one matrix more than twelve"
+    commit_model(repository, "net", {8: later[1]})
+    assert plans() == 1
+    assert plans(effort="high") == 1, "another wish"
+    assert plans(effort="high", policy=Policy()) == 1
+    assert plans(effort="high", policy=Policy()) == 0
+    (repository.cache / settling.MEMORY).write_text("[]")
+    assert plans(effort="high", policy=Policy()) == 1
 
 
 def test_more_effort_takes_less(repository: Repository) -> None:
