@@ -198,16 +198,18 @@ def _blosc_decode(blob: Blob, *_: Matrix | None) -> bytes:
 
 
 def _pcodec_words(held: Matrix) -> Any:
-    kind = "<u2" if held.dtype == "bfloat16" else held.dtype
-    return np.frombuffer(held.raw, kind)
+    if held.dtype in BYTES:  # it codes no single bytes
+        return unsigned(held).astype("<u2")
+    return np.frombuffer(held.raw, "<u2" if held.dtype == "bfloat16" else held.dtype)
 
 
 def _pcodec_encode(target: Matrix, _: Matrix | None) -> Blob:
     return [standalone.simple_compress(_pcodec_words(target), ChunkConfig())]
 
 
-def _pcodec_decode(blob: Blob, *_: Matrix | None) -> bytes:
-    return bytes(standalone.simple_decompress(blob[0]).tobytes())
+def _pcodec_decode(blob: Blob, like: Matrix, _: Matrix | None) -> bytes:
+    words = standalone.simple_decompress(blob[0])
+    return bytes((words.astype("<u1") if like.dtype in BYTES else words).tobytes())
 
 
 def _pcodec_delta_encode(target: Matrix, base: Matrix | None) -> Blob:

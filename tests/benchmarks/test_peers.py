@@ -10,6 +10,7 @@ from benchmarks.storage.models import Matrix
 from benchmarks.storage.peers import AGAINST, ALONE, Blob, Peer, unzigzag, zigzag
 
 DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int64": 8}
+DTYPES |= {"int8": 1, "float8_e4m3fn": 1}
 
 
 @pytest.mark.parametrize("peer", [*ALONE, *AGAINST], ids=lambda peer: peer.name)
