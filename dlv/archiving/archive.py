@@ -124,7 +124,7 @@ def archive(
                         comparing.demand(repository, "archive")
                     _carry_out(repository, chosen, tried, request, outcome, progress, planner.jobs)
         if not dry_run:
-            _clean(repository, outcome)
+            _clean(repository, outcome, idle=not (chosen or resumed or tried.noted))
             if plan.whole and not outcome.left:
                 settling.remember(repository.cache, request.wish, plan.layout)
             outcome.after = usage.size_of_packs(repository.database)
@@ -174,10 +174,11 @@ def _explore(plan: Proposal, outcome: Archived) -> None:
     outcome.planned = point(None, plan.plan)
 
 
-def _clean(repository: Repository, outcome: Archived) -> None:
+def _clean(repository: Repository, outcome: Archived, *, idle: bool) -> None:
     """The new packs count already: what cannot be removed now is left to the next archive."""
+    stored = None if idle else usage.matrix_names(repository.database)
     try:
-        tryouts.settle(repository.cache, usage.matrix_names(repository.database))
+        tryouts.settle(repository.cache, stored)
         outcome.freed, outcome.waiting = superseded.clear(repository)
     except StorageError:
         outcome.waiting = len(matrices.unused_packs(repository.database))
@@ -307,7 +308,10 @@ def _carry_out(
 
 def _measure(repository: Repository, outcome: Archived, plan: Proposal) -> None:
     """What versions really take now, instead of what was planned."""
-    now = {matrix.hash: matrix.stored for matrix in usage.stored_matrices(repository.database)}
+    matrices = plan.layout.matrices
+    if outcome.written:
+        matrices = usage.stored_matrices(repository.database)
+    now = {matrix.hash: matrix.stored for matrix in matrices}
     of: dict[str, dict[str, None]] = {}
     for group in plan.layout.groups:
         of.setdefault(group.version.id, {}).update(dict.fromkeys(group.matrices))

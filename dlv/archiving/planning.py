@@ -268,6 +268,7 @@ class Planner:
         self.effort = effort
         self.known, self.snapshots, self.groups = groups_of(db)
         self.stored = {matrix.hash: matrix for matrix in usage.stored_matrices(db)}
+        self.raw = {digest: raw_bytes(matrix) for digest, matrix in self.stored.items()}
         self._sketches: dict[str, Words] = {}
         self._usual = IN_CONTEXT
 
@@ -334,7 +335,7 @@ class Planner:
 
     def _cost(self, choice: Choice, outcome: Tried) -> int:
         manner = _manner(choice.kind, outcome.encoding)
-        raw = self._raw(choice.matrix)
+        raw = self.raw[choice.matrix]
         return self.speeds.microseconds(manner, raw, outcome.stored, outcome.parts)
 
     def _plannable(self, digest: str) -> bool:
@@ -342,9 +343,6 @@ class Planner:
         if digest in self.pinned:
             return False
         return not matrix.dtype.startswith(OPAQUE) and math.prod(matrix.shape) > 0
-
-    def _raw(self, digest: str) -> int:
-        return raw_bytes(self.stored[digest])
 
     def encoding(self, digest: str) -> Encoding:
         """How a matrix is stored now."""
@@ -354,14 +352,14 @@ class Planner:
         )
 
     def _now(self, matrix: StoredMatrix) -> int:
-        manner = "zstd" if matrix.stored < 0.98 * self._raw(matrix.hash) else "raw"
+        manner = "zstd" if matrix.stored < 0.98 * self.raw[matrix.hash] else "raw"
         if matrix.delta is not None:
             manner = "context" if matrix.contexts else str(matrix.delta["id"])
         elif matrix.layout["id"] in ("fixed", "halved"):
             manner = "fixed"
         # As of what is tried: a small matrix has no chunks of its own.
-        chunks = 0 if self._raw(matrix.hash) <= SMALL else matrix.planes
-        return self.speeds.microseconds(manner, self._raw(matrix.hash), matrix.stored, chunks)
+        chunks = 0 if self.raw[matrix.hash] <= SMALL else matrix.planes
+        return self.speeds.microseconds(manner, self.raw[matrix.hash], matrix.stored, chunks)
 
     def _bases(self, scope: Sequence[str], advance: Advance) -> dict[str, Near]:
         """For each matrix its nearest candidates, and how large these deltas would be."""
@@ -401,7 +399,7 @@ class Planner:
 
         With `fast` and `normal` effort only the chosen way is encoded, once.
         """
-        small = self._raw(digest) <= SMALL
+        small = self.raw[digest] <= SMALL
         matrix = self.stored[digest]
         guessed: list[tuple[Choice, float]] = []
         for base, share in near.bases:
@@ -421,7 +419,7 @@ class Planner:
             guessed.append((Choice(digest, None, "materialise"), near.alone))
         if matrix.delta is not None and matrix.layout["id"] == "units" and not small:
             # An estimate must promise a clear gain before it undoes an earlier archive.
-            least = STEADY * matrix.stored / max(1, self._raw(digest))
+            least = STEADY * matrix.stored / max(1, self.raw[digest])
             guessed = [row for row in guessed if row[1] < least or row[0].kind != "context"]
         for choice, share in guessed:
             really = small or self.effort == "high" or self.tryouts.known(choice) is not None
@@ -434,13 +432,13 @@ class Planner:
         """
         turned = self.tryouts.known(Choice(base, digest, "context"))
         if turned is not None:
-            return turned.stored / max(1, self._raw(digest))
+            return turned.stored / max(1, self.raw[digest])
         return share * self._usual
 
     def _learn(self, near: Mapping[str, Near]) -> None:
         """Learn how much contexts saved on matrices that are archived already."""
         ratios = [
-            tried.stored / (self._raw(digest) * share)
+            tried.stored / (self.raw[digest] * share)
             for digest, found in near.items()
             for base, share in found.bases
             if share > 0
@@ -465,11 +463,11 @@ class Planner:
                 else:
                     tried = estimated(choice, encoding, share)
                 made.append((choice, tried))
-            advance(self._raw(digest))
+            advance(self.raw[digest])
             return made
 
         def weighed(digest: str) -> list[tuple[Choice, Tried]]:
-            with room.of(self._raw(digest)):
+            with room.of(self.raw[digest]):
                 return work(digest)
 
         room, stopped = Room(AT_ONCE), threading.Event()

@@ -241,12 +241,17 @@ class Matrices:
             self._bytes = 0
 
 
-def settle(folder: Path, stored: Set[str]) -> None:
-    """The plan is carried out: what was measured is kept, of what is still stored; no bytes."""
+def settle(folder: Path, stored: Set[str] | None) -> None:
+    """The plan is carried out: what was measured is kept, of what is still stored; no bytes.
+
+    `stored`: None if no note was written since the last time.
+    """
     path = folder / JOURNAL
     rows: dict[tuple[object, ...], bytes] = {}  # lines: there may be many
     try:
         (folder / BYTES).unlink(missing_ok=True)
+        if stored is None:
+            return
         with path.open("rb") as journal:
             for line, row in _rows(journal):
                 about = row["choice"] if "choice" in row else row["near"]
@@ -288,6 +293,7 @@ class Tryouts:
         thorough: bool = False,
         elsewhere: Elsewhere | None = None,
     ) -> None:
+        self.noted = False  # anything, by this process
         self.elsewhere = elsewhere  # encodes matrices on other machines; None: here
         self._matrices = matrices
         self._thorough = thorough
@@ -464,6 +470,7 @@ class Tryouts:
         )
 
     def _write(self, row: Mapping[str, Any]) -> None:
+        self.noted = True
         try:
             view = memoryview(_line(row))
             while len(view):

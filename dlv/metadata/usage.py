@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from dlv.dataclass import dataclass
@@ -45,9 +45,10 @@ class HeldSnapshot:
 
 def stored_matrices(db: Database) -> list[StoredMatrix]:
     """All that have an encoding, in the order in which they came."""
+    read = cache(json.loads)  # of many thousands most are alike
     return [
         StoredMatrix(
-            *(digest, dtype, tuple(json.loads(shape)), json.loads(layout)),
+            *(digest, dtype, tuple(read(shape)), dict(read(layout))),
             *(None if delta is None else json.loads(delta), planes, stored),
             contexts=bool(contexts),
         )
