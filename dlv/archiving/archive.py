@@ -289,8 +289,8 @@ def _carry_out(
     jobs: int,
 ) -> None:
     work = reencode.work(repository, chosen)
-    total = sum(e.nbytes or 0 for _, e in chosen) * reencode.ENCODING
-    total += sum(e.nbytes or 0 for e in (*(e for _, e in chosen), *work.carried))
+    total = sum(e.size for _, e in chosen) * reencode.ENCODING
+    total += sum(e.size for e in (*(e for _, e in chosen), *work.carried))
     summary = f"{len(chosen)} tensors stored again"
     with progress("Encoding", total) as bar:
         written = reencode.carry_out(

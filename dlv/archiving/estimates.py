@@ -46,7 +46,7 @@ def alone_share(words: Words, dtype: str) -> float:
 
 def estimated(choice: Choice, encoding: Encoding, share: float) -> Tried:
     """The expected outcome of a choice that takes this share of the matrix's bytes."""
-    raw = encoding.nbytes or 0
+    raw = encoding.size
     width, _ = words_of(encoding.dtype)
     segments = -(-raw // (width * SEGMENT))
     planes = {"sub": 1, "context": max(1, width // 2)}.get(choice.kind, width)

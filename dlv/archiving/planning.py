@@ -7,7 +7,6 @@ with these the matrix is really encoded.
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from dlv.archiving.estimates import IN_CONTEXT, Effort, alone_share, difference_
 from dlv.archiving.speeds import Speeds
 from dlv.archiving.tryouts import Choice, Near, Tried, Tryouts
 from dlv.dataclass import dataclass
+from dlv.dtypes import tensor_bytes
 from dlv.kinds import Raw
 from dlv.metadata import usage, versions
 from dlv.metadata.database import Database
@@ -29,7 +29,6 @@ from dlv.pas.deltas.sketch import difference_bits, sketch
 from dlv.pas.encode import SMALL
 from dlv.pas.floats import Words, format_of
 from dlv.pas.footer import Encoding
-from dlv.pas.layouts.segments import OPAQUE
 from dlv.pas.storage_graph import StorageGraph
 
 LAGS = (1, 2)  # how far apart two snapshots or versions of one line may stand
@@ -175,10 +174,8 @@ class Held:
 
 
 def raw_bytes(matrix: StoredMatrix) -> int:
-    size = Encoding(
-        *(matrix.hash, matrix.dtype, matrix.shape, matrix.layout, matrix.delta, matrix.planes)
-    ).nbytes
-    return round(matrix.stored) if size is None else size
+    """As it was added; of bytes of an unknown kind what they take now."""
+    return tensor_bytes(matrix.dtype, matrix.shape) or round(matrix.stored)
 
 
 @dataclass
@@ -342,7 +339,7 @@ class Planner:
         matrix = self.stored[digest]
         if digest in self.pinned:
             return False
-        return not matrix.dtype.startswith(OPAQUE) and math.prod(matrix.shape) > 0
+        return tensor_bytes(matrix.dtype, matrix.shape) > 0
 
     def encoding(self, digest: str) -> Encoding:
         """How a matrix is stored now."""

@@ -143,7 +143,7 @@ def propose(
     chosen = [revisions.version(db, text).key for text in request.references]
     scope = planner.scope(chosen if request.references else None)
     with progress(
-        "Measuring deltas", sum(planner.encoding(digest).nbytes or 0 for digest in scope)
+        "Measuring deltas", sum(planner.encoding(digest).size for digest in scope)
     ) as bar:
         layout = planner.layout(scope, bar.advance)
     minima = make_plan(layout.graph, [None] * len(layout.groups), request.scheme, "spt").minima

@@ -288,7 +288,7 @@ def carry_out(
                 for choice, encoding in encoder.taken(todo, lambda: clock.room(packing.stored)):
                     if _encode(packing, tryouts, choice, encoding):
                         written.matrices += 1
-                    advance((encoding.nbytes or 0) * ENCODING)
+                    advance(encoding.size * ENCODING)
             late = clock.late()
             if late and len(todo) == before:
                 break
@@ -391,7 +391,7 @@ class _Encoder:
         names: dict[str, None] = {}
         for choice, encoding in todo:
             needed = [name for name in (choice.matrix, choice.base) if name and name not in names]
-            size += len(needed) * (encoding.nbytes or 0)
+            size += len(needed) * encoding.size
             if self._fetched and size > FETCHED:
                 break
             names |= dict.fromkeys(needed)
@@ -401,8 +401,8 @@ class _Encoder:
 
     def _encode(self, item: tuple[Choice, Encoding]) -> None:
         choice, encoding = item
-        if (encoding.nbytes or 0) > SMALL:
-            with self._room.of(encoding.nbytes or 0), self._tryouts.made(choice, encoding):
+        if encoding.size > SMALL:
+            with self._room.of(encoding.size), self._tryouts.made(choice, encoding):
                 pass
 
     def __enter__(self) -> Self:
@@ -444,7 +444,7 @@ def verify(
         room = Room(AT_ONCE)
 
         def read(family: list[str]) -> None:
-            largest = max(fresh[name].nbytes or 0 for name in family)
+            largest = max(fresh[name].size for name in family)
             with room.of(2 * largest):  # the matrix, and a copy where a chain forks
                 for _, raw in view.together(family):
                     advance(len(raw))

@@ -58,7 +58,7 @@ def rehearse(
             small.encode_small(*given, emit, thorough=thorough, check=False)
         spent += time.perf_counter() - begun
         taken += len(target)
-        raw = encoding.nbytes or 1
+        raw = encoding.size or 1
         made += sum(sizes)
         expected += estimates(choice).stored * len(target) / raw
     pace = spent / max(1, taken)
@@ -66,7 +66,7 @@ def rehearse(
     threads = 1 + PER_THREAD * (jobs - 1)
     seconds = FIXED_SECONDS
     for choice, encoding in chosen:
-        raw = encoding.nbytes or 0
+        raw = encoding.size
         tried = estimates(choice)
         reading = raw / speeds.decode["zstd"] / 1e6 * (1 if choice.base is None else 2)
         checking = reading + raw / speeds.decode[_manner(choice)] / 1e6
@@ -86,10 +86,10 @@ def _manner(choice: Choice) -> str:
 
 def _spread(guessed: Sequence[tuple[Choice, Encoding]]) -> list[tuple[Choice, Encoding]]:
     """A few choices, spaced evenly by bytes."""
-    rows = [row for row in guessed if row[0].base is not None and (row[1].nbytes or 0) > SMALL]
+    rows = [row for row in guessed if row[0].base is not None and row[1].size > SMALL]
     if len(rows) <= SAMPLES:
         return rows
-    ends = np.cumsum([encoding.nbytes or 0 for _, encoding in rows])
+    ends = np.cumsum([encoding.size for _, encoding in rows])
     places = np.searchsorted(ends, (np.arange(SAMPLES) + 0.5) / SAMPLES * ends[-1])
     return [rows[place] for place in dict.fromkeys(places.tolist())]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from dlv.canonical import HASH, dumps, loads
 from dlv.dataclass import dataclass
+from dlv.dtypes import tensor_bytes
 from dlv.errors import Damaged, NewerFormat
 from dlv.kinds import EncodingRow, Piece
 from dlv.pas.chunks import MATRIX_KINDS, OBJECT_KINDS, Config, covered
@@ -33,6 +34,11 @@ class Encoding(EncodingRow):
     def nbytes(self) -> int | None:
         """Length of the matrix; None where only its bytes tell."""
         return matrix_bytes(self.dtype, self.shape)
+
+    @property
+    def size(self) -> int:
+        """`nbytes`, or what blocks of that kind take; 0 of an unknown kind."""
+        return tensor_bytes(self.dtype, self.shape)
 
     @property
     def empty(self) -> bool:

@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType, GGUFWriter
+from gguf.quants import quantize
 from safetensors.numpy import save_file
 
+LEVELS = [GGMLQuantizationType[name] for name in ("Q8_0", "Q5_1", "Q4_0")]
 Dlv = Callable[..., Any]
 MODES = ["pipe", "tty", "json"]
 # What codecs make of the bytes depends on their version.
@@ -54,6 +57,42 @@ def test_rehearsed_and_done(dlv: Dlv, snapshot: Dlv, line: Path, mode: str) -> N
     snapshot(quiet(dlv("archive", **given)), replace=VARIES, name="done")
     snapshot(quiet(dlv("archive", **given)), replace=VARIES, name="again")
     assert dlv("fsck").code == 0
+
+
+@pytest.mark.parametrize("effort", ["fast", "normal", "high"])
+def test_quantized_blocks_become_deltas(dlv: Dlv, workspace: Path, effort: str) -> None:
+    """Blocks of a GGUF file are bytes to dlv; those of two fine-tunes are still alike."""
+    dlv("init")
+    rng = np.random.default_rng(0)
+    files = []
+    weights = [rng.normal(0, 0.02, shape) for shape in ((256, 1024), (3, 64), (40, 512))]
+    for number in (1, 2):
+        writer = GGUFWriter(workspace / "net.gguf", "llama")
+        for place, (held, level) in enumerate(zip(weights, LEVELS, strict=True)):
+            blocks = quantize(held.astype(np.float32), level)
+            writer.add_tensor(f"blk.{place}.weight", blocks, raw_dtype=level)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        files.append((workspace / "net.gguf").read_bytes())
+        dlv("add", "net.gguf")
+        assert dlv("commit", "-m", str(number), "--name", "net").code == 0
+        weights = [held + rng.normal(0, 2e-5, held.shape) for held in weights]
+    whole = len(files[0])
+
+    def packs() -> int:
+        return sum(path.stat().st_size for path in workspace.glob(".dlv/packs/*/*.pack"))
+
+    assert packs() > 1.9 * whole
+    assert dlv("archive", "--effort", effort, "--alpha", "inf").code == 0
+    assert packs() < 1.15 * whole
+    assert dlv("fsck").code == 0
+    for number, data in enumerate(files, 1):
+        assert dlv("checkout", f"net@{number}", "--to", f"back{number}").code == 0
+        assert (workspace / f"back{number}" / "net.gguf").read_bytes() == data
+    again = dlv("archive", "--effort", effort, "--alpha", "inf", json=True)
+    assert json.loads(again.stdout)["changed"] == 0
 
 
 @pytest.mark.parametrize("mode", MODES)
