@@ -14,6 +14,8 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import quantize
 from safetensors.numpy import save_file
 
+from tests.format.reader import Packs
+
 LEVELS = [GGMLQuantizationType[name] for name in ("Q8_0", "Q5_1", "Q4_0")]
 Dlv = Callable[..., Any]
 MODES = ["pipe", "tty", "json"]
@@ -88,6 +90,9 @@ def test_quantized_blocks_become_deltas(dlv: Dlv, workspace: Path, effort: str) 
     assert dlv("archive", "--effort", effort, "--alpha", "inf").code == 0
     assert packs() < 1.15 * whole
     assert dlv("fsck").code == 0
+    stored = Packs(sorted(workspace.glob(".dlv/packs/*/*.pack")))
+    for matrix in stored.encodings:
+        stored.matrix(matrix)  # raises unless a reader of docs/format.md finds what it names
     for number, data in enumerate(files, 1):
         assert dlv("checkout", f"net@{number}", "--to", f"back{number}").code == 0
         assert (workspace / f"back{number}" / "net.gguf").read_bytes() == data
