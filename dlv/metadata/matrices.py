@@ -11,7 +11,7 @@ from dlv.kinds import EncodingRow, Piece
 from dlv.metadata.database import Database
 
 # Matrix -> (row, configuration) of the encodings that one call has made.
-_Fresh = dict[str, tuple[int | None, bytes]]
+_Fresh = dict[str, tuple[int | None, tuple[object, ...]]]
 
 
 class PackIndex:
@@ -76,7 +76,7 @@ def insert_packs(
 
     Those left out have none in these packs that should count.
     """
-    fresh: _Fresh = dict.fromkeys(left_out, (None, b""))
+    fresh: _Fresh = dict.fromkeys(left_out, (None, ()))
     for digest, size, footer in packs:
         if db.value("SELECT 1 FROM pack WHERE hash = ?", (digest,)) is None:
             _insert_pack(db, digest, size, footer, fresh)
@@ -113,7 +113,9 @@ def _encoding_id(db: Database, entry: Mapping[str, Any], fresh: _Fresh) -> int |
     made by this very call is continued.
     """
     matrix: str = entry["matrix"]
-    config = dumps([entry["layout"], entry["delta"], entry["planes"]])
+    delta = entry["delta"]
+    layout, difference = dumps(entry["layout"]).decode(), delta and dumps(delta).decode()
+    config = layout, difference, entry["planes"]
     if matrix in fresh:
         known, its_config = fresh[matrix]
         return known if its_config == config else None
@@ -124,14 +126,9 @@ def _encoding_id(db: Database, entry: Mapping[str, Any], fresh: _Fresh) -> int |
     matrix_id = db.value("SELECT id FROM matrix WHERE hash = ?", (matrix,))
     if db.value("SELECT 1 FROM encoding WHERE matrix_id = ?", (matrix_id,)) is not None:
         return None
-    delta = entry["delta"]
     encoding_id = db.insert(
         "INSERT INTO encoding(matrix_id, layout, delta, base_hash, planes) VALUES (?,?,?,?,?)",
-        (
-            *(matrix_id, dumps(entry["layout"]).decode()),
-            *(None if delta is None else dumps(delta).decode(), delta and delta.get("base")),
-            entry["planes"],
-        ),
+        (matrix_id, layout, difference, delta and delta.get("base"), entry["planes"]),
     )
     fresh[matrix] = encoding_id, config
     return encoding_id

@@ -17,7 +17,7 @@ from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
 from dlv.adapters.detect import shard_of
 from dlv.canonical import HashedFile, HashSink
 from dlv.dataclass import dataclass
-from dlv.dtypes import ITEM_BYTES
+from dlv.dtypes import ITEM_BYTES, block_of, tensor_bytes
 from dlv.errors import Conflict, Damaged, NotFound, UnsafeInput, nearest
 from dlv.kinds import Raw
 from dlv.objects.manifest import Container, Manifest, Snapshot, TensorEntry
@@ -428,8 +428,8 @@ class Matrix:
     @property
     def nbytes(self) -> int | None:
         """Size in memory; None of a dtype that dlv does not know."""
-        item = ITEM_BYTES.get(self.dtype)
-        return None if item is None else self.elements * item
+        known = block_of(self.dtype)[1] > 0
+        return tensor_bytes(self.dtype, self.shape) if known else None
 
 
 def matrices(manifest: Manifest, index: int | None = None) -> list[Matrix]:

@@ -96,6 +96,8 @@ def test_quantized_blocks_become_deltas(dlv: Dlv, workspace: Path, effort: str) 
     for number, data in enumerate(files, 1):
         assert dlv("checkout", f"net@{number}", "--to", f"back{number}").code == 0
         assert (workspace / f"back{number}" / "net.gguf").read_bytes() == data
+    storage = json.loads(dlv("desc", "net@2", json=True).stdout)["storage"]
+    assert whole - 4096 < storage["raw"] < whole  # but for the header
     again = dlv("archive", "--effort", effort, "--alpha", "inf", json=True)
     assert json.loads(again.stdout)["changed"] == 0
 
