@@ -9,6 +9,8 @@ BENCH := .venv/.bench
 PYTEST := $(BIN)/python -m pytest
 # A plain path instead of an import hook, which every start of dlv would have to load.
 EDITABLE := --config-settings editable_mode=compat
+# One more than there are cores, since many tests wait for processes, pages and clocks.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # The demo and the tests start dlv thousands of times: its compiled modules are kept, as a user's are.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -61,7 +63,7 @@ demo: $(LIGHT)
 	@$(BIN)/python examples/demo.py demo-repository
 
 test: $(FULL)
-	$(PYTEST) -n auto --dist loadfile --no-loadscope-reorder -m "not slow" $(ARGS)
+	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" $(ARGS)
 
 test-slow: $(SLOW)
 	$(PYTEST) -n auto -m "slow" --timeout 3600 -o faulthandler_timeout=3590 $(ARGS)

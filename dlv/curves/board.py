@@ -106,6 +106,7 @@ class Board(ABC):
         self.watched = math.inf
         self._keys = BlobKeys()
         self._idle: list[_Opened] = []
+        self._lock = threading.Lock()
         self._local = threading.local()
         self._ended = threading.Event()
         self._seen = threading.Event()
@@ -166,9 +167,12 @@ class Board(ABC):
         self._local.opened = self._local.provider = None
         if found is None:
             return
-        if len(self._idle) < _IDLE and found.current and not self._ended.is_set():
-            self._idle.append(found)
-        else:
+        current = found.current
+        with self._lock:  # or two threads could both take the last place
+            kept = len(self._idle) < _IDLE and current and not self._ended.is_set()
+            if kept:
+                self._idle.append(found)
+        if not kept:
             found.store.close()
 
     def start(self) -> bool:
