@@ -181,7 +181,8 @@ class Board(ABC):
         return self._seen.wait(PATIENCE)
 
     def close(self) -> None:
-        self._ended.set()
+        with self._lock:
+            self._ended.set()
         if self._thread.is_alive():
             self._thread.join(PATIENCE)
         while self._idle:
