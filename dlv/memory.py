@@ -1,4 +1,4 @@
-"""How much memory this process may still take, and what it keeps for no use."""
+"""How much memory this process may still take; freed memory returned to the system."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def free_memory(cgroup: Path = _CGROUP) -> int | None:
 
 
 def give_back() -> None:
-    """Hand memory that was freed back to the system, where the allocator can do so (glibc)."""
+    """Return freed memory to the system, where the allocator supports it (glibc)."""
     import ctypes
 
     with suppress(AttributeError, OSError, TypeError):

@@ -28,8 +28,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from gguf import GGMLQuantizationType
-from gguf.quants import quantize
 from safetensors.numpy import save_file
 
 from benchmarks.sizes import commands
@@ -45,7 +43,6 @@ from benchmarks.sizes.data import (
 from benchmarks.storage import models
 from benchmarks.storage.corpora import Corpus, default_cache
 from benchmarks.storage.models import Model
-from benchmarks.storage.peers import AGAINST, ALONE
 
 EFFORTS = ("fast", "normal", "high")
 SIDES = (256, 512, 1024, 2048, 4096, 8192, 16_384)
@@ -149,6 +146,8 @@ def checkout(store: Path, files: Sequence[Path]) -> Figures:
 
 def peers(target: Model, base: Model, names: Sequence[str]) -> Figures:
     """Payload over raw bytes, and megabytes a second of one core, encoded and given back."""
+    from benchmarks.storage.peers import AGAINST
+
     found: Figures = {}
     for peer in AGAINST:
         if peer.name not in names:
@@ -218,6 +217,8 @@ def chains(folder: Path, given: Any) -> Figures:
 
 
 def chain_of_peer(files: Sequence[Path], alone: str, against: str) -> float:
+    from benchmarks.storage.peers import AGAINST, ALONE
+
     first = next(peer for peer in ALONE if peer.name == alone)
     later = next(peer for peer in AGAINST if peer.name == against)
     raw = size = 0
@@ -236,6 +237,9 @@ def chain_of_peer(files: Sequence[Path], alone: str, against: str) -> float:
 
 def dtypes(folder: Path, _: Any) -> Figures:
     """A matrix of 2048 x 4096 and what a training step makes of it, in every kind of number."""
+    from gguf import GGMLQuantizationType
+    from gguf.quants import quantize
+
     random = np.random.default_rng(1)
     base = weights((2048, 4096), 1).astype(np.float64)
     after = base + random.normal(0, 2e-5, base.shape)
@@ -292,12 +296,14 @@ def _pair_of(store: Path, files: Sequence[Path], arrays: Sequence[Any]) -> Figur
         row[effort] = round((commands.packs(copy) - alone) / raw, 4)
         shutil.rmtree(copy)
     shutil.rmtree(store)
-    held = [models.matrix(array) for array in arrays]
-    if len(held[0].raw) == len(held[1].raw):
-        told = peers({"w": held[1]}, {"w": held[0]}, (PCODEC, ZIPNN, OPENZL, FOLDED))
-        row |= {peer: figure["ratio"] for peer, figure in told.items()}
+    from benchmarks.storage.peers import ALONE
+
+    base, target = (models.matrix(array) for array in arrays)
+    if len(base.raw) == len(target.raw):
+        figures = peers({"w": target}, {"w": base}, (PCODEC, ZIPNN, OPENZL, FOLDED))
+        row |= {peer: figure["ratio"] for peer, figure in figures.items()}
     for peer in ALONE:
-        row[f"{peer.name} alone"] = round(sum(map(len, peer.encode(held[1], None))) / raw, 4)
+        row[f"{peer.name} alone"] = round(sum(map(len, peer.encode(target, None))) / raw, 4)
     return row
 
 
@@ -347,8 +353,7 @@ def versions(folder: Path, given: Any) -> Figures:
 
 
 def memory(folder: Path, given: Any) -> Figures:
-    """Tensors of 256 MB, made on the spot, a sixteenth of each filled: the limit is one on the
-    address space."""
+    """Peak memory under a limit on the address space, with tensors of 256 MB, mostly zeros."""
     shape, count = (8192, 8192), given.tensors
     size = 4 * shape[0] * shape[1]
     limit = 2 * size + (300 << 20)

@@ -78,8 +78,8 @@ def same(folder: Path, files: Sequence[Path]) -> None:
     """Every version checked out and compared with its file."""
     for number, file in enumerate(files, 1):
         run(folder, "checkout", f"model@{number}", "--to", "back")
-        found = folder / "back" / f"model{file.suffix}"
-        compared = subprocess.run(["cmp", "-s", found, file], check=False)
+        restored = folder / "back" / f"model{file.suffix}"
+        compared = subprocess.run(["cmp", "-s", restored, file], check=False)
         if compared.returncode:
-            raise SystemExit(f"{found} came back with other bytes than {file}")
+            raise SystemExit(f"{restored} came back with other bytes than {file}")
         shutil.rmtree(folder / "back")

@@ -6,11 +6,13 @@ import json
 import multiprocessing
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFWriter
 from safetensors.numpy import save_file
+
+if TYPE_CHECKING:
+    from gguf import GGMLQuantizationType
 
 
 def moved(values: Any, spread: float, seed: int) -> Any:
@@ -43,7 +45,7 @@ def apart(work: Callable[..., None], *given: Any) -> None:
 def write_large(
     path: Path, shape: tuple[int, int], count: int, version: int, filled: int | None = None
 ) -> None:
-    """A safetensors file written tensor by tensor; after `filled` rows of each, a hole of zeros."""
+    """A safetensors file written tensor by tensor; each is zero after `filled` rows."""
     size = 4 * shape[0] * shape[1]
     header = {
         f"w{n}": {"dtype": "F32", "shape": list(shape), "data_offsets": [n * size, (n + 1) * size]}
@@ -62,6 +64,9 @@ def write_large(
 
 
 def write_gguf(path: Path, blocks: Any, level: GGMLQuantizationType) -> None:
+    """A GGUF file with one quantized tensor."""
+    from gguf import GGUFWriter
+
     writer = GGUFWriter(path, "llama")
     writer.add_tensor("blk.0.ffn_up.weight", blocks, raw_dtype=level)
     writer.write_header_to_file()

@@ -126,7 +126,7 @@ def archive(
         if not dry_run:
             _clean(repository, outcome, idle=not (chosen or resumed or tried.noted))
             if plan.whole and not outcome.left:
-                settling.remember(repository.cache, request.wish, plan.layout)
+                settling.remember_plan(repository.cache, request.terms, plan.layout)
             outcome.after = usage.size_of_packs(repository.database)
             _measure(repository, outcome, plan)
     outcome.seconds = time.monotonic() - started

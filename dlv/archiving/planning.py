@@ -174,7 +174,7 @@ class Held:
 
 
 def raw_bytes(matrix: StoredMatrix) -> int:
-    """As it was added; of bytes of an unknown kind what they take now."""
+    """Bytes of a matrix as it was added; if its dtype is unknown, what it takes now."""
     return tensor_bytes(matrix.dtype, matrix.shape) or round(matrix.stored)
 
 
@@ -198,23 +198,23 @@ class Layout:
         """Bytes of the matrix of a vertex as it was added."""
         return raw_bytes(self.matrices[vertex - 1])
 
-    def kept(self) -> NDArray[np.bool_]:
-        """Of each edge whether it is how its head is stored now."""
+    def current(self) -> NDArray[np.bool_]:
+        """For each edge, whether its head is stored that way now."""
         return np.array([choice is None for choice in self.choices], np.bool_)
 
     def fresh(self) -> NDArray[np.int64]:
-        """Vertices of matrices that no delta is part of: what was committed since an archive."""
-        kept = np.flatnonzero(self.kept())
-        deltas = kept[self.graph.tails[kept] > 0]
+        """Vertices of matrices that are neither deltas nor bases, as after a commit."""
+        current = np.flatnonzero(self.current())
+        deltas = current[self.graph.tails[current] > 0]
         old = np.union1d(self.graph.tails[deltas], self.graph.heads[deltas])
         return np.setdiff1d(np.arange(1, self.graph.vertices), old)
 
     def placed(self, scope: set[str]) -> NDArray[np.int64]:
         """The edge by which each vertex is stored now; -1 of those in scope that none rests on."""
-        kept = np.flatnonzero(self.kept())
+        current = np.flatnonzero(self.current())
         edges = np.full(self.graph.vertices, -1, np.int64)
-        edges[self.graph.heads[kept]] = kept
-        bases = set(self.graph.tails[kept].tolist())
+        edges[self.graph.heads[current]] = current
+        bases = set(self.graph.tails[current].tolist())
         for number, matrix in enumerate(self.matrices, 1):
             if matrix.hash in scope and number not in bases:
                 edges[number] = -1

@@ -70,8 +70,8 @@ class Request:
     speeds: Speeds = ORDINARY
 
     @property
-    def wish(self) -> str:
-        """What decides about the plan, besides the tensors."""
+    def terms(self) -> str:
+        """All that determines the plan, besides the tensors."""
         return repr((self.references, self.scheme, self.policy, self.clamp, self.effort))
 
 
@@ -90,7 +90,7 @@ class Proposal:
     layout: Layout
     planned: Planned
     scheme: Scheme
-    whole: bool = False  # a plan of all tensors was looked at
+    whole: bool = False  # all tensors were planned, not only new ones
 
     @property
     def graph(self) -> StorageGraph:
@@ -153,13 +153,13 @@ def propose(
         plan = replan(layout.graph, placed, asked, request.scheme, movable=movable)
         return Proposal(layout, Planned(plan, asked, minima), request.scheme)
     short = shortfalls(asked, minima)
-    still = None
+    settled = None
     if request.algorithm == "best" and (request.clamp or not short):
-        nowhere = StoragePlan(layout.placed(set()))
-        limits = Planned(nowhere, raised(asked, short), minima)
-        still = settling.placed(layout, limits, request.scheme)
-        if still is not None and settling.recent(repository.cache, request.wish, layout):
-            return Proposal(layout, still, request.scheme)
+        current = StoragePlan(layout.placed(set()))
+        limits = Planned(current, raised(asked, short), minima)
+        settled = settling.settled_plan(layout, limits, request.scheme)
+        if settled and settling.is_recent(repository.cache, request.terms, layout):
+            return Proposal(layout, settled, request.scheme)
     try:
         planned = make_plan(
             layout.graph,
@@ -171,7 +171,8 @@ def propose(
         )
     except Infeasible as error:
         raise budgets.explain(error, layout.groups) from error
-    return Proposal(layout, settling.better(layout, planned, still), request.scheme, whole=True)
+    worthwhile = settling.worthwhile_plan(layout, planned, settled)
+    return Proposal(layout, worthwhile, request.scheme, whole=True)
 
 
 def export(plan: Proposal, request: Request) -> None:

@@ -172,7 +172,7 @@ def _alike(encoding: Encoding) -> str:
 
 Advance = Callable[[int], None]
 
-DEAD = 0.05  # what else a pack holds is stored again if a larger part is used no more
+DEAD = 0.05  # the part of unused bytes from which on the rest of a pack is written again
 FETCHED = 32 << 20  # bytes of matrices that are read together before they are encoded
 FAR = 1 << 29  # bytes of matrices that other machines encode at once
 BATCH = 1 << 29  # bytes of new packs after which the index is switched
@@ -219,10 +219,10 @@ class Overlay:
 
 
 def work(repository: Repository, choices: Sequence[tuple[Choice, Encoding]]) -> Work:
-    """What must move along: the rest of packs of which much is used no more.
+    """What else to write: the rest of packs with much unused space.
 
-    A matrix has its planes in several packs, and moves out of all of them: the bytes that this
-    writes decide whether it is worth it.
+    The planes of a matrix are in several packs, and it moves out of all of them, so the unused
+    space is compared with the bytes of all these planes.
     """
     db = repository.database
     found = Work(choices)

@@ -1,8 +1,8 @@
-"""What is stored already stays where it is, unless moving it saves enough.
+"""Stored tensors stay as they are unless storing them differently saves enough.
 
-A plan of everything takes time that grows with the repository. So it is made again when a tenth
-more tensors are stored than at the last one, or other limits are asked for; in between, only new
-tensors find their place.
+Planning for all tensors takes time that grows with the repository. It is repeated when the number
+of tensors has grown by a tenth, or when the user asks for other limits or another effort. In
+between, only new tensors are planned.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from dlv.kinds import Longs
 from dlv.pas.plan import Planned, make_plan
 from dlv.pas.storage_graph import MAX_DEPTH, Infeasible, Scheme, StoragePlan
 
-WORTH = 0.01  # of the bytes that a plan stores again, or of all if it moves old ones; else not
-GROWN = 1.1  # times the tensors of the last whole plan, and the next is due
-MEMORY = "whole-plan.json"
+WORTH = 0.01  # the least saving: of the new tensors' bytes, or of all bytes if old ones move
+GROWN = 1.1  # so many times as many tensors as at the last whole plan make the next one due
+LAST_PLAN = "whole-plan.json"
 
 
-def placed(layout: Layout, limits: Planned, scheme: Scheme) -> Planned | None:
-    """What there is, with new tensors in their best place if that pays; None if that breaks
-    the budgets of `limits`."""
+def settled_plan(layout: Layout, limits: Planned, scheme: Scheme) -> Planned | None:
+    """The plan that moves only new tensors, and those only if it pays.
+
+    None if no such plan keeps the budgets of `limits`.
+    """
     graph = layout.graph
     now = StoragePlan(layout.placed(set()))
     keeps = now.keeps(graph, limits.budgets, scheme)
     fresh = layout.fresh()
-    best = _only(layout, limits, scheme, fresh) if len(fresh) else None
+    best = _plan_moving(layout, limits, scheme, fresh) if len(fresh) else None
     if best is None:
         return replace(limits, plan=now) if keeps else None
     moved = np.flatnonzero(best.plan.edges != now.edges)
@@ -42,20 +44,20 @@ def placed(layout: Layout, limits: Planned, scheme: Scheme) -> Planned | None:
     return replace(limits, plan=now) if keeps and saved <= WORTH * raw else best
 
 
-def better(layout: Layout, whole: Planned, still: Planned | None) -> Planned:
-    """The whole plan where it saves enough, else the one that moves less."""
-    if still is None:
+def worthwhile_plan(layout: Layout, whole: Planned, settled: Planned | None) -> Planned:
+    """The whole plan if it saves enough, otherwise the settled one."""
+    if settled is None:
         return whole
-    least = (1 - WORTH) * still.plan.storage(layout.graph)
-    return whole if whole.plan.storage(layout.graph) < least else still
+    least = (1 - WORTH) * settled.plan.storage(layout.graph)
+    return whole if whole.plan.storage(layout.graph) < least else settled
 
 
-def _only(layout: Layout, limits: Planned, scheme: Scheme, open_: Longs) -> Planned | None:
-    """The best plan that moves these vertices alone; None if the others break the budgets."""
+def _plan_moving(layout: Layout, limits: Planned, scheme: Scheme, movable: Longs) -> Planned | None:
+    """The best plan that moves only these vertices; None if the others exceed the budgets."""
     graph = layout.graph
-    free = np.zeros(graph.vertices, np.bool_)
-    free[open_] = True
-    ways = np.flatnonzero(free[graph.heads] | layout.kept())
+    may_move = np.zeros(graph.vertices, np.bool_)
+    may_move[movable] = True
+    ways = np.flatnonzero(may_move[graph.heads] | layout.current())
     part = replace(
         graph,
         tails=graph.tails[ways],
@@ -65,26 +67,26 @@ def _only(layout: Layout, limits: Planned, scheme: Scheme, open_: Longs) -> Plan
         recreation=graph.recreation[ways],
     )
     try:
-        made = make_plan(part, limits.budgets, scheme, "best", max_depth=MAX_DEPTH)
+        partial = make_plan(part, limits.budgets, scheme, "best", max_depth=MAX_DEPTH)
     except (Infeasible, UsageError):  # budgets, or the length of chains
         return None
-    edges = made.plan.edges.copy()
+    edges = partial.plan.edges.copy()
     edges[1:] = ways[edges[1:]]
     return replace(limits, plan=StoragePlan(edges))
 
 
-def recent(folder: Path, wish: str, layout: Layout) -> bool:
-    """Whether a whole plan for the same wish is carried out, and few tensors came since."""
+def is_recent(folder: Path, terms: str, layout: Layout) -> bool:
+    """Whether the last whole plan had the same terms, and few tensors were added since."""
     try:
-        known = json.loads((folder / MEMORY).read_bytes())
-        return bool(known["wish"] == wish and len(layout.matrices) <= GROWN * known["tensors"])
+        last = json.loads((folder / LAST_PLAN).read_bytes())
+        return bool(last["terms"] == terms and len(layout.matrices) <= GROWN * last["tensors"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
-def remember(folder: Path, wish: str, layout: Layout) -> None:
-    """A whole plan is carried out. Where this cannot be written, the next plan is whole, too."""
+def remember_plan(folder: Path, terms: str, layout: Layout) -> None:
+    """Note that a whole plan was carried out. If that fails, the next plan is whole, too."""
     with contextlib.suppress(OSError):
-        fresh = folder / f"{MEMORY}.new"
-        fresh.write_bytes(dumps({"wish": wish, "tensors": len(layout.matrices)}))
-        fresh.replace(folder / MEMORY)
+        fresh = folder / f"{LAST_PLAN}.new"
+        fresh.write_bytes(dumps({"terms": terms, "tensors": len(layout.matrices)}))
+        fresh.replace(folder / LAST_PLAN)

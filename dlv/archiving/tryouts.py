@@ -36,7 +36,7 @@ from dlv.pas.layouts.segments import Layout, split_matrix
 
 IN_MEMORY = 8 << 20  # of chunks; more goes to the disk
 BLOCK = 1 << 20
-LARGE = 32 << 20  # of a matrix, beside which freed memory counts
+LARGE = 32 << 20  # bytes of a matrix before whose encoding freed memory is given back
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class Matrices:
 def settle(folder: Path, stored: Set[str] | None) -> None:
     """The plan is carried out: what was measured is kept, of what is still stored; no bytes.
 
-    `stored`: None if no note was written since the last time.
+    `stored` is None if no note was written since the last call.
     """
     path = folder / JOURNAL
     rows: dict[tuple[object, ...], bytes] = {}  # lines: there may be many
@@ -293,7 +293,7 @@ class Tryouts:
         thorough: bool = False,
         elsewhere: Elsewhere | None = None,
     ) -> None:
-        self.noted = False  # anything, by this process
+        self.noted = False  # whether this process has written a note
         self.elsewhere = elsewhere  # encodes matrices on other machines; None: here
         self._matrices = matrices
         self._thorough = thorough
@@ -538,7 +538,7 @@ def encoded(
     given = (target, read(choice.base), encoding.dtype, encoding.shape, choice.matrix, choice.base)
 
     if len(target) >= LARGE:
-        give_back()  # what reading the two took besides
+        give_back()  # reading both matrices took more than they do
 
     # `reencode.verify` reads every matrix back from its pack, so nothing is decoded here.
     def encode(attempt: Attempt) -> Encoding:

@@ -168,11 +168,11 @@ class Board(ABC):
         if found is None:
             return
         current = found.current
-        with self._lock:  # or two threads could both take the last place
-            kept = len(self._idle) < _IDLE and current and not self._ended.is_set()
-            if kept:
+        with self._lock:  # otherwise two threads could both take the last place
+            reusable = len(self._idle) < _IDLE and current and not self._ended.is_set()
+            if reusable:
                 self._idle.append(found)
-        if not kept:
+        if not reusable:
             found.store.close()
 
     def start(self) -> bool:

@@ -37,7 +37,7 @@ class Encoding(EncodingRow):
 
     @property
     def size(self) -> int:
-        """`nbytes`, or what blocks of that kind take; 0 of an unknown kind."""
+        """Length of the matrix, also of quantized blocks; 0 if the dtype is unknown."""
         return tensor_bytes(self.dtype, self.shape)
 
     @property

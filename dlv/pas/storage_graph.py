@@ -395,11 +395,11 @@ def shortfalls(budgets: Budgets, minima: Sequence[int]) -> list[Shortfall]:
 
 
 def raised(budgets: Budgets, faults: Iterable[Shortfall]) -> list[int | None]:
-    """The budgets, those that no plan keeps raised to what is possible."""
-    kept = list(budgets)
+    """The budgets, with those that no plan keeps raised to the fastest possible time."""
+    limits = list(budgets)
     for fault in faults:
-        kept[fault.snapshot] = fault.minimum
-    return kept
+        limits[fault.snapshot] = fault.minimum
+    return limits
 
 
 def budgets_of(minima: Sequence[int], alphas: Sequence[float | None]) -> list[int | None]:

@@ -334,12 +334,12 @@ def _against(
             else:
                 hidden += old is None or new is None or old.hash != new.hash
 
-    found: list[MatrixPair] = []
+    pairs: list[MatrixPair] = []
     if chosen:
         from dlv.versions.matrix_pairs import compare_all  # and with it numpy
 
         turned = [(old, new, _turn(structure, old, new)) for old, new in chosen]
-        found = compare_all(store, turned, planes, jobs, progress)
+        pairs = compare_all(store, turned, planes, jobs, progress)
     return Against(
         side,
         Relation("working", f"the working directory against {base.label}")
@@ -348,7 +348,7 @@ def _against(
             base.repository.database, base.version, side.repository.database, side.version
         ),
         wanted.narrow(structure) if structure and "structure" in sections else None,
-        found,
+        pairs,
         hidden,
     )
 

@@ -1,4 +1,4 @@
-"""Two matrices held side by side: how far their elements are apart, exactly or within bounds."""
+"""Pairs of matrices compared: how far their elements are apart, exactly or within bounds."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def compare_all(
     jobs: int,
     progress: Callable[[int], None],
 ) -> list[MatrixPair]:
-    """`compared` of each, in threads where more than one pair is large and differs."""
+    """Compare every pair, in threads if several pairs are large and differ."""
 
     def pair(row: tuple[Matrix | None, Matrix | None, Turn | None]) -> MatrixPair:
         return compared(store, *row, planes, progress)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dlv.network.torch.module import NetworkModule
 
 _MODEL_ROLES = ("weight", "buffer")
-LOADED = 64 << 20  # bytes of tensors that go into a module together
+LOADED = 64 << 20  # bytes of tensors that are loaded into a module at once
 
 
 def author(repository: Repository) -> str:
@@ -40,7 +40,7 @@ def author(repository: Repository) -> str:
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
-    """None of a parameter that gets its shape with its weights, and of what is no tensor."""
+    """The shape of an entry of a state dict; None if it is not a tensor, or not initialized yet."""
     try:
         return tuple(value.shape)
     except (AttributeError, RuntimeError):
@@ -237,16 +237,16 @@ class Version(Shown):
                 yield tensor, digest
 
     def load_into(self, module: Any, *, strict: bool = True) -> Any:
-        """Put this snapshot's weights into a torch module of your own; what torch says of it.
+        """Load this checkpoint's weights into your own torch module; return what torch returns.
 
-        Where all names and shapes match, only some tensors are in memory beside the module.
+        If all names and shapes match, the weights are loaded in parts, to save memory.
         """
         own = {name: _shape(value) for name, value in module.state_dict().items()}
         if own != {tensor.name: tensor.shape for tensor, _ in self._model_tensors()}:
             return module.load_state_dict(self.torch_state_dict(), strict=strict)
         part: dict[str, Any] = {}
         for tensor, digest in self._model_tensors():
-            if sum(held.nbytes for held in part.values()) >= LOADED:
+            if sum(value.nbytes for value in part.values()) >= LOADED:
                 module.load_state_dict(part, strict=False)
                 part.clear()
             part[tensor.name] = to_torch(tensor.dtype, tensor.shape, self._store.matrix(digest))

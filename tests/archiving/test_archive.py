@@ -181,10 +181,10 @@ def test_all_is_planned_again_when_a_tenth_more_is_stored(
     assert plans() == 0, "one matrix more than twelve"
     commit_model(repository, "net", {8: later[1]})
     assert plans() == 1
-    assert plans(effort="high") == 1, "another wish"
+    assert plans(effort="high") == 1, "other terms"
     assert plans(effort="high", policy=Policy()) == 1
     assert plans(effort="high", policy=Policy()) == 0
-    (repository.cache / settling.MEMORY).write_text("[]")
+    (repository.cache / settling.LAST_PLAN).write_text("[]")
     assert plans(effort="high", policy=Policy()) == 1
 
 

@@ -32,7 +32,7 @@ HELD = 1 << 23  # elements up to which the scaled difference is kept between pas
 SKETCH = 1 << 20  # elements above which some rows are looked at first,
 SKETCH_ROWS = 512  # at least so many, and as a rule one in
 SKETCH_SHARE = 8  # so many: a rank that pays stands out of the noise of as many;
-SKETCH_MOST = 1 << 23  # elements of more rows, which are copied
+SKETCH_MOST = 1 << 23  # elements at most, because they are copied
 HOPEFUL = 2.0  # how much more a rank may turn out to be than at first sight
 ALPHA_BITS = 15
 # A shrink that takes less than this part of the energy away is none, with or without a low rank.
