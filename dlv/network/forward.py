@@ -48,7 +48,8 @@ class Forward:
         with np.errstate(all="ignore"):
             for step in self.program.steps:
                 given = [_port(step, known, port) for port in step.inputs]
-                run = Run(given, self.params(step), sizes, self._ports.get(step.result, ()))
+                ports = self._ports.get(step.result, ())
+                run = Run(given, self.params(step), sizes, ports, self.dtype.name)
                 try:
                     found = self.ran(step, run)
                 except (ShapeError, ValueError, IndexError) as error:

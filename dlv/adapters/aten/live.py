@@ -30,6 +30,7 @@ from dlv.adapters.aten.factory import factory_result, first_line
 from dlv.adapters.aten.functional import Written
 from dlv.adapters.aten.network import converted, live_calls, plain
 from dlv.adapters.aten.record import CONSTANT, STATE, Argument, Call, Graph, Ref, Tagged
+from dlv.adapters.aten.switches import exportable
 from dlv.adapters.aten.views import DROPOUTS
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.dataclass import dataclass
@@ -161,7 +162,12 @@ def trace(
         raise UsageError(f"a torch module is needed, not {type(module).__name__}")
     module = _unwrapped(torch, module)
     arguments, named = _arguments(torch, examples, keywords)
-    with undisturbed(torch, module), quiet(), _plain_mode(torch):
+    with (
+        undisturbed(torch, module),
+        quiet(),
+        _plain_mode(torch),
+        exportable(module, named) as switched,
+    ):
         traced = _traced(torch, module, arguments, named, dynamic_batch)
         places = list(traced.graph.places)
         made = converted(traced.graph, traced.written, traced.constants, traced.origin(torch))
@@ -181,7 +187,7 @@ def trace(
         return Checkpoint(
             FORMAT,
             [],
-            notes=[*traced.notes, *made.notes, *compared],
+            notes=[*switched, *traced.notes, *made.notes, *compared],
             network=made.network,
             constants=made.constants,
         )

@@ -103,7 +103,7 @@ class Curve:
     turn: float | None = None
 
 
-def _sigmoid(x: Array) -> Array:
+def sigmoid(x: Array) -> Array:
     import numpy as np
 
     small = np.exp(-np.abs(x))
@@ -112,16 +112,16 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _silu(x: Array) -> Array:
-    return x * _sigmoid(x)
+    return x * sigmoid(x)
 
 
-def _gelu(x: Array) -> Array:
+def gelu(x: Array) -> Array:
 
     found: Array = 0.5 * x * (1 + erf(x * _HALF_ROOT))
     return found
 
 
-def _gelu_by_tanh(x: Array) -> Array:
+def gelu_by_tanh(x: Array) -> Array:
     import numpy as np
 
     found: Array = 0.5 * x * (1 + np.tanh(_ROOT_OF_2_OVER_PI * (x + 0.044715 * x * x * x)))
@@ -145,10 +145,10 @@ def _relu6(x: Array) -> Array:
 # Slopes and turning points are rounded outwards: the steepest are 1.128904, 1.128993 and 1.099839.
 # GELU multiplies x by 1 + erf, which cancels for negative x: what it loses is a share of x.
 _CURVES: Mapping[str, Curve] = {
-    "GELU none": Curve(_gelu, 1.13, 10, of_x=True, turn=-0.751791524693564),
-    "GELU tanh": Curve(_gelu_by_tanh, 1.13, 10, of_x=True, turn=-0.752461422071016),
+    "GELU none": Curve(gelu, 1.13, 10, of_x=True, turn=-0.751791524693564),
+    "GELU tanh": Curve(gelu_by_tanh, 1.13, 10, of_x=True, turn=-0.752461422071016),
     "SILU": Curve(_silu, 1.1, 10, of_x=True, turn=-1.278464542761074),
-    "SIGMOID": Curve(_sigmoid, 0.25, 8),
+    "SIGMOID": Curve(sigmoid, 0.25, 8),
     "TANH": Curve(_tanh, 1.0, 8),
     "RELU6": Curve(_relu6, 1.0),
 }

@@ -126,13 +126,14 @@ class Run:
 
     They may lie in memory in any order. `params` has the filled slots only, as they are stored;
     `sizes`: what the symbols of the network's inputs stand for; `ports`: the outputs that
-    something needs, the rest may be left out behind them.
+    something needs, the rest may be left out behind them; `dtype`: that of all floats.
     """
 
     inputs: Sequence[Array]
     params: Mapping[str, Array]
     sizes: Mapping[str, int]
     ports: Collection[int] = (0,)
+    dtype: str = "float64"
 
 
 class Op:

@@ -88,13 +88,28 @@ class Raw(Op):
         return None
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
-        source = node.source or {}
-        raise NotRunnable(
-            node,
-            f"`{source.get('op')}` of the dialect {source.get('dialect')} is outside the"
-            " vocabulary that dlv runs by itself",
-            hint="pip install 'dlv[torch]', and dlv eval --engine torch",
-        )
+        from dlv.network.aten.calls import run_call
+
+        return run_call(node, run)
 
     def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
-        raise NoRule(node, "it is outside the vocabulary")
+        """Of places and flags, which no precision computes otherwise; of all else nothing."""
+        import dlv.network.bounds.grains as grains
+        from dlv.network.aten.calls import run_call
+
+        nothing = NoRule(node, "it is outside the vocabulary")
+        if node.params or not all(
+            grains.whole_numbers(run.inputs, ball.centre) for ball in run.inputs
+        ):
+            raise nothing
+        given = [
+            ball.centre if ball.centre.dtype == bool else ball.centre.astype("int64")
+            for ball in run.inputs
+        ]
+        try:
+            found = run_call(node, Run(given, {}, run.sizes))
+        except NotRunnable as error:
+            raise nothing from error
+        if not all(grains.whole_numbers(run.inputs, each) for each in found):
+            raise nothing
+        return tuple(map(grains.exact, found))
