@@ -58,7 +58,7 @@ MODES = ("guaranteed", "calibrated")
 @option(
     "--engine",
     type=click.Choice(["numpy", "torch", "onnxruntime"]),
-    help="Engine for the full evaluation [default: numpy].",
+    help="Engine for the full evaluation [default: numpy, or torch where numpy cannot].",
 )
 @option(
     "--max-bytes",

@@ -176,6 +176,7 @@ class Evaluation(Shown):
     mode: str = "full"
     reference: str = "f64"
     engine: str = "numpy"
+    engine_why: str | None = None  # it is not the one that was expected
     bounds_verified: bool = True
     confidence: Mapping[str, float] | None = None
     fallback: str | None = None

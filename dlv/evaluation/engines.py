@@ -12,6 +12,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,7 +24,7 @@ from dlv.errors import UsageError, nearest, require
 from dlv.kinds import Array
 from dlv.network.forward import Forward, sizes_of
 from dlv.network.graph import Network, Node, Port
-from dlv.network.ops.op import op_of
+from dlv.network.ops.op import NotRunnable, op_of
 from dlv.network.program import Program
 from dlv.weights.arrays import to_array
 
@@ -116,6 +117,10 @@ _MOST_IN_MEMORY = 1 << 30  # a larger model is written beside its tensors, which
 class Engine(Protocol):
     """A program with its tensors at hand; called once per batch."""
 
+    @property
+    def name(self) -> str:
+        """The engine that runs."""
+
     def scores(self, inputs: Mapping[str, Array]) -> Array:
         """The scores of a batch."""
 
@@ -123,14 +128,18 @@ class Engine(Protocol):
         """The scores, and what the program was asked to keep, by where they are known."""
 
 
-def engine(name: str, program: Program, tensor: TensorOf, precision: str = "float64") -> Engine:
-    """The engine of that name. `tensor` gives a tensor or constant by its name."""
-    if name not in ENGINES:
+def engine(
+    name: str | None, program: Program, tensor: TensorOf, precision: str = "float64"
+) -> Engine:
+    """The engine of that name, or the first that can; `tensor` gives a tensor or constant."""
+    if name is not None and name not in ENGINES:
         raise UsageError(f"no engine `{name}`", did_you_mean=nearest(name, ENGINES))
     if precision not in _PRECISIONS:
         raise UsageError(
             f"no precision `{precision}`", did_you_mean=nearest(precision, _PRECISIONS)
         )
+    if name is None:
+        return FirstThatRuns(program, tensor, precision)
     if name == "torch":
         return Torch(program, tensor, precision)
     if name == "onnxruntime":
@@ -138,8 +147,53 @@ def engine(name: str, program: Program, tensor: TensorOf, precision: str = "floa
     return Numpy(program, tensor, precision)
 
 
+class FirstThatRuns:
+    """dlv itself; where it has no form of a layer, what knows that layer's operation."""
+
+    def __init__(self, program: Program, tensor: TensorOf, precision: str) -> None:
+        self._running: Engine = Numpy(program, tensor, precision)
+        self._given = program, tensor, precision
+        self._begun = False
+        self.why: str | None = None  # another engine runs
+
+    @property
+    def name(self) -> str:
+        return self._running.name
+
+    def scores(self, inputs: Mapping[str, Array]) -> Array:
+        return self.values(inputs)[self._given[0].scores]
+
+    def values(self, inputs: Mapping[str, Array]) -> Mapping[Port, Array]:
+        try:
+            found = self._running.values(inputs)
+        except NotRunnable as error:
+            program, _, precision = self._given
+            other = _runner_of(program, precision)
+            # One version is tested by one engine: its first batch tells which.
+            if self._begun or other is None:
+                raise
+            self._running = engine(other, *self._given)
+            self.why = error.message
+            found = self._running.values(inputs)
+        self._begun = True
+        return found
+
+
+def _runner_of(program: Program, precision: str) -> str | None:
+    """The engine, if it is installed, that runs a program's operations outside the vocabulary."""
+    nodes = [step.node for step in program.steps if op_of(step.node).raw]
+    dialects = {(node.source or {}).get("dialect") for node in nodes}
+    if dialects == {"aten"} and find_spec("torch"):
+        return "torch"
+    if dialects == {"onnx"} and precision == "float32" and find_spec("onnxruntime"):
+        return "onnxruntime"
+    return None
+
+
 class Numpy:
     """dlv itself."""
+
+    name = "numpy"
 
     def __init__(self, program: Program, tensor: TensorOf, precision: str) -> None:
         self._forward = Forward(program, tensor, precision)
@@ -153,6 +207,8 @@ class Numpy:
 
 class _Other:
     """An engine that is handed a whole network, cut to what is wanted of it."""
+
+    name: str
 
     def __init__(self, program: Program, tensor: TensorOf, precision: str) -> None:
         self.dtype = np.dtype(precision)
@@ -205,6 +261,8 @@ def threads() -> int:
 
 class Torch(_Other):
     """torch, which runs exported operations exactly as they were exported."""
+
+    name = "torch"
 
     def __init__(self, program: Program, tensor: TensorOf, precision: str) -> None:
         made: Any = require("dlv.network.torch.module", "torch")
@@ -276,6 +334,8 @@ def _threads_of(torch: Any, count: int) -> Iterator[None]:
 
 class OnnxRuntime(_Other):
     """onnxruntime on the processor, through the ONNX file that dlv writes; float32 only."""
+
+    name = "onnxruntime"
 
     def __init__(self, program: Program, tensor: TensorOf, precision: str) -> None:
         runtime: Any = require("onnxruntime", "onnxruntime")

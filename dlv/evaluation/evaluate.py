@@ -167,7 +167,7 @@ def evaluate(repository: Repository, request: Request) -> Evaluated:
         raise UsageError("--activations requires one version")
     options = Options(
         precision=request.precision or asked.precision or request.usual_precision,
-        engine=request.engine or asked.engine or "numpy",
+        engine=request.engine or asked.engine,
         batch=request.batch or asked.batch or BATCH,
         top_k=request.top_k or asked.top_k or 1,
     )
@@ -286,7 +286,7 @@ def _progressive(model: Model, rows: Rows, request: Request, options: Options) -
             nothing.fallback = error.why
             return _of_answers(model, rows, nothing, options.top_k)
         precision = "float32" if request.strict else "float64"
-        found = evaluate_fully(model, rows, replace(options, precision=precision, engine="numpy"))
+        found = evaluate_fully(model, rows, replace(options, precision=precision))
         found.reference, found.fallback = reference, error.why
         return found
     return _of_answers(model, rows, answers, options.top_k)
@@ -327,7 +327,7 @@ class Options:
     """How to compute. `keep`: nodes whose values are wanted; they come as `KeptValues.columns`."""
 
     precision: str = "float64"
-    engine: str = "numpy"
+    engine: str | None = None  # the first that can
     batch: int = BATCH
     top_k: int = 1
     watch: Callable[[Progress], None] = lambda _: None
@@ -364,7 +364,6 @@ def evaluate_fully(
         labels=np.empty(0, np.int64),
         top_k=options.top_k,
         reference=PRECISIONS[options.precision],
-        engine=options.engine,
         raw_whole=model.raw_whole,
     )
     program, done = model.program, 0
@@ -391,6 +390,8 @@ def evaluate_fully(
         done += batch.count
         options.watch(Progress(rows.count, done, sum(chunks_read.values())))
     tally.finish(found)
+    found.engine = made.name
+    found.engine_why = getattr(made, "why", None)
     found.classes = rows.data.classes
     found.bytes_read = found.bytes_whole = model.bytes_whole
     found.raw_read = found.raw_whole

@@ -57,6 +57,8 @@ def warnings(evaluated: Evaluated) -> Iterator[str]:
         if each.fallback is not None:
             read = "not read any further" if each.open else "evaluated in full"
             yield f"{each.version} was {read}: {each.fallback}"
+        if each.engine_why is not None:
+            yield f"{each.version}: {each.engine} ran the network, since {each.engine_why}"
         if each.not_finite:
             rows = plural(each.not_finite, "row has", "rows have")
             yield f"{each.version}: {rows} scores that are NaN, and so no prediction"
@@ -121,14 +123,15 @@ def _table(evaluated: Evaluated, output: Output) -> Table:
     columns: list[Column | str] = [Column("version", fixed=True), "id", "examples"]
     columns += [Column(name, fixed=True) for name in names]
     counts = ["guaranteed", "full", "undecided"] if progressive else []
-    columns += ["mode", "precision", *counts, "read", "total"]
+    others = any(each.engine != "numpy" for each in evaluated.results)
+    columns += ["mode", *(["engine"] if others else []), "precision", *counts, "read", "total"]
     rows: list[list[Cell]] = []
     for each in evaluated.results:
         row: list[Cell] = [Text(each.version, "bold"), Id(each.id), Count(each.rows)]
         for name in names:
             low_high = each.between.get(name)
             row.append(Range(*low_high) if low_high else number_cell(each.metrics.get(name)))
-        row += [each.mode, each.reference]
+        row += [each.mode, *([each.engine] if others else []), each.reference]
         if progressive:
             row += [Count(each.guaranteed), Count(each.evaluated), Count(each.open)]
         rows.append([*row, Bytes(each.bytes_read), Bytes(each.bytes_whole)])

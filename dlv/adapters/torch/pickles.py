@@ -7,6 +7,7 @@ lists, dicts `Mapping`; a name is a `Global`, what it would have made is a `Call
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any
@@ -74,7 +75,7 @@ _OPCODES: dict[int, tuple[str, str, int, int]] = {
     ord("c"): ("GLOBAL", "name", 0, 1),
     0x93: ("STACK_GLOBAL", "", 2, 1),
     ord("R"): ("REDUCE", "", 2, 1),
-    0x81: ("REDUCE", "", 2, 1),  # NEWOBJ: a class instead of a function
+    0x81: ("NEWOBJ", "", 2, 1),  # a class instead of a function
     0x92: ("NEWOBJ_EX", "", 3, 1),
     ord("b"): ("BUILD", "", 2, 1),
     ord("Q"): ("BINPERSID", "", 1, 1),
@@ -214,6 +215,7 @@ class Kind(Enum):
     NAMESPACE = "an object whose attributes are a dict"
     VALUE = "kept as a call with its arguments, never made"
     NAME = "may be named but not called"
+    OBJECT = "of a class that dlv does not know; taken where a module is made of such objects"
 
 
 _MAPPINGS = """
@@ -297,6 +299,24 @@ def _table() -> dict[tuple[str, str], Kind]:
 ALLOWED = _table()
 
 
+# Of the standard library and the like, what modules name beside their classes.
+_OF_MODULES = frozenset({("functools", "partial"), ("builtins", "type"), ("__builtin__", "type")})
+# Modules made by these are classes of a notebook or script, whose code stands in the file.
+_BY_VALUE = "cloudpickle"
+
+
+def may_be_object(module: str, name: str) -> bool:
+    """Whether a saved module may name this: classes and functions of libraries and of the user.
+
+    Nothing of the standard library is, so that a file that would start a program is refused
+    though dlv does not load it: its user might.
+    """
+    root = module.partition(".")[0]
+    return (module, name) in _OF_MODULES or (
+        root not in sys.stdlib_module_names and root not in ("__builtin__", "builtins", "posix")
+    )
+
+
 def kind_of_name(module: str, name: str, where: str) -> Kind:
     """How to treat a name; one that is not on the list is refused and explained."""
     kind = ALLOWED.get((module, name))
@@ -305,8 +325,8 @@ def kind_of_name(module: str, name: str, where: str) -> Kind:
     full = printable(f"{module}.{name}")
     if module.startswith(("torch.nn.modules.", "torch.nn.parallel.")):
         raise UnsafeInput(
-            f"{where} is a saved module, not a state dict",
-            why=f"it names `{full}`: loading it would run the code of that class",
+            f"{where} has a saved object of `{full}`, and no module with weights",
+            why="loading it would run the code of that class",
             hint="save `model.state_dict()` instead, or keep the file unread with --as file",
         )
     raise UnsafeInput(
@@ -399,7 +419,42 @@ def load(data: bytes | bytearray, where: str) -> Any:
         )
     raw = bytes(data)
     check_opcodes(raw, where)
-    return _Machine(where).run(raw)
+    machine = _Machine(where)
+    found = machine.run(raw)
+    if machine.unknown is not None and not any(map(is_module, machine.objects)):
+        raise machine.unknown
+    return found
+
+
+_TABLES = ("_parameters", "_buffers", "_modules")
+
+
+def is_module(value: Any) -> bool:
+    """Whether it is what a torch module leaves in a pickle: an object with these three tables."""
+    return (
+        isinstance(value, Call)
+        and isinstance(value.state, Mapping)
+        and all(isinstance(value.state.get(name), Mapping) for name in _TABLES)
+    )
+
+
+def state_of(value: Any) -> Any:
+    """A module as its state dict, a table within a table; anything else as it is."""
+    if not is_module(value):
+        return value
+    parameters, buffers, modules = (value.state.get(name) for name in _TABLES)
+    passing = value.state.get("_non_persistent_buffers_set")
+    left_out = set(filter(_is_text, passing if isinstance(passing, list) else ()))
+    found = Mapping()
+    for table in (parameters, buffers, modules):
+        for key, child in table.items():
+            if child is not None and not (table is buffers and _is_text(key) and key in left_out):
+                found.set(key, child)
+    return found
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 class _Machine:
@@ -411,6 +466,8 @@ class _Machine:
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
         self.names: dict[tuple[str, str], Global] = {}
+        self.unknown: UnsafeInput | None = None  # why the first unknown name would be refused
+        self.objects: list[Call] = []
         self.copied = 0
 
     def run(self, data: bytes) -> Any:
@@ -464,14 +521,14 @@ class _Machine:
             return self.named(*argument)
         if name == "STACK_GLOBAL":
             return self.named(*self.take(2))
-        if name == "REDUCE":
+        if name in ("REDUCE", "NEWOBJ"):
             function, arguments = self.take(2)
-            return self.call(function, arguments)
+            return self.call(function, arguments, new=name == "NEWOBJ")
         if name == "NEWOBJ_EX":
             function, arguments, keywords = self.take(3)
             if not isinstance(keywords, Mapping) or len(keywords):
                 raise self.unsafe("makes an object with keyword arguments")
-            return self.call(function, arguments)
+            return self.call(function, arguments, new=True)
         if name == "BUILD":
             target, state = self.take(2)
             return self.build(target, state)
@@ -504,17 +561,27 @@ class _Machine:
             raise self.unsafe("uses something else than text as a name")
         known = self.names.get((module, name))
         if known is None:
-            known = Global(module, name, kind_of_name(module, name, self.where))
+            try:
+                kind = kind_of_name(module, name, self.where)
+            except UnsafeInput as error:
+                if not may_be_object(module, name):
+                    raise
+                kind, self.unknown = Kind.OBJECT, self.unknown or error
+            known = Global(module, name, kind)
             self.names[module, name] = known
         return known
 
     def extend(self, target: Any, items: list[Any]) -> Any:
+        if _is_object(target):
+            return target
         if not isinstance(target, list):
             raise self.unsafe(f"appends to {_type(target)}")
         target.extend(items)
         return target
 
     def set_items(self, target: Any, items: list[Any]) -> Any:
+        if _is_object(target):
+            return target
         if not isinstance(target, Mapping):
             raise self.unsafe(f"sets items of {_type(target)}")
         if len(items) % 2:
@@ -523,13 +590,22 @@ class _Machine:
             target.set(key, value)
         return target
 
-    def call(self, function: Any, arguments: Any) -> Any:
+    def call(self, function: Any, arguments: Any, *, new: bool) -> Any:
+        """`new`: an object of a class, as opposed to what a function gives."""
+        if _is_object(function):
+            function = function.function  # a class that stands in the file itself
         if not isinstance(function, Global) or not isinstance(arguments, tuple):
             raise self.unsafe(f"calls {_type(function)}")
         if function.kind is Kind.NAME:
             raise self.unsafe(f"calls `{function}`")
         if function.kind is Kind.VALUE:
             return Call(function, arguments)
+        if function.kind is Kind.OBJECT:
+            made = new or function.name[:1].isupper() or function.name == "partial"
+            if not made and function.module.partition(".")[0] != _BY_VALUE:
+                raise self.unsafe(f"calls `{printable(str(function))}`")
+            self.objects.append(Call(function, arguments))
+            return self.objects[-1]
         if function.kind is Kind.SEQUENCE:
             return self.sequence(function, arguments)
         result = Mapping(namespace=function.kind is Kind.NAMESPACE)
@@ -575,6 +651,10 @@ class _Machine:
 
 
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, Call) and value.function.kind is Kind.OBJECT
 
 
 def _type(value: Any) -> str:

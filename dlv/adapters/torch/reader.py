@@ -19,7 +19,7 @@ from dlv.adapters import splice
 from dlv.adapters.archive import STORED, Entry, read_directory
 from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.source import Source, opened
-from dlv.adapters.torch.pickles import MOST_BYTES, Call, Global, Mapping, load
+from dlv.adapters.torch.pickles import MOST_BYTES, Call, Global, Mapping, is_module, load, state_of
 from dlv.adapters.torch.tensors import DTYPES, STORAGES, Storages, View, add_skeleton, is_tensor
 from dlv.canonical import dumps, number
 from dlv.dataclass import dataclass
@@ -57,7 +57,9 @@ OPTIMIZER_KEYS = (
 EXTRA_WORDS = ("ema", "rng", "scheduler", "scaler", "callback", "loop", "loss", "metric", "amp")
 BUFFER_NAMES = ("running_mean", "running_var", "num_batches_tracked")
 STEP_KEYS = ("global_step", "step", "iteration", "epoch")
-HYPERPARAMETER_KEYS = ("hyper_parameters", "hyperparameters", "hparams", "args", "config", "cfg")
+HYPERPARAMETER_KEYS = (
+    *("hyper_parameters", "hyperparameters", "hparams", "train_args", "args", "config", "cfg"),
+)
 
 _NUMPY_FORMATS = {
     "b1": "?",
@@ -92,6 +94,7 @@ class Named:
 
 def leaves(root: Any, where: str) -> list[Leaf]:
     """All tensors of nested dicts and lists, in order; cycles are left, repeats are bounded."""
+    root = state_of(root)
     if is_tensor(root):
         return [Leaf((), root)]
     found: list[Leaf] = []
@@ -99,6 +102,12 @@ def leaves(root: Any, where: str) -> list[Leaf]:
     visits = letters = 0
     stack: list[tuple[Any, tuple[str, ...], Iterator[tuple[Any, Any]], int]] = []
     open_ids: set[int] = set()
+    states: dict[int, Any] = {}  # of modules, so that each is one and the same table
+
+    def opened(child: Any) -> Any:
+        if not is_module(child):
+            return child
+        return states.setdefault(id(child), state_of(child))
 
     def enter(value: Any, path: tuple[str, ...]) -> None:
         if len(stack) >= MOST_DEPTH:
@@ -112,6 +121,7 @@ def leaves(root: Any, where: str) -> list[Leaf]:
     while stack:
         value, path, items, before = stack[-1]
         for key, child in items:
+            child = opened(child)
             visits += 1
             if visits > MOST_VISITS or len(found) >= MOST_TENSORS:
                 raise UnsafeInput(
@@ -200,7 +210,12 @@ def _model_key(root: Any, leaves: list[Leaf]) -> str | None:
         return None
     wrapped = {leaf.path[0] for leaf in leaves if len(leaf.path) > 1}
     return next(
-        (key for key in MODEL_KEYS if key in wrapped and isinstance(root.get(key), Mapping)), None
+        (
+            key
+            for key in MODEL_KEYS
+            if key in wrapped and (is_module(root.get(key)) or isinstance(root.get(key), Mapping))
+        ),
+        None,
     )
 
 

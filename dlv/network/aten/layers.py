@@ -38,6 +38,13 @@ def _einsum(_: Precision, equation: str, tensors: Sequence[Array], path: Any = N
     return np.asarray(np.einsum(equation, *tensors, optimize=True))
 
 
+def _bilinear(
+    _: Precision, input1: Array, input2: Array, weight: Array, bias: Array | None = None
+) -> Array:
+    found = np.einsum("...i,oij,...j->...o", input1, weight, input2, optimize=True)
+    return np.asarray(found if bias is None else found + bias)
+
+
 def _normalized(x: Array, count: int) -> tuple[int, ...]:
     return tuple(range(x.ndim - count, x.ndim))
 
@@ -99,12 +106,12 @@ def _batch_norm(
     bias: Array | None,
     running_mean: Array | None,
     running_var: Array | None,
-    training: bool,
+    training: bool,  # noqa: ARG001 (as recorded, not as run)
     momentum: float,  # noqa: ARG001
     eps: float,
     cudnn_enabled: bool = True,  # noqa: ARG001
 ) -> Array:
-    if training or running_mean is None or running_var is None:
+    if running_mean is None or running_var is None:
         raise Unknown("a norm by the statistics of the batch")
     x = at.floating(input)
     shape = (1, -1, *(1,) * (x.ndim - 2))
@@ -202,14 +209,12 @@ def _attention(
     key: Array,
     value: Array,
     attn_mask: Array | None = None,
-    dropout_p: float = 0.0,
+    dropout_p: float = 0.0,  # noqa: ARG001 (in training)
     is_causal: bool = False,
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Array:
-    if dropout_p:
-        raise Unknown("attention that drops shares at random")
     if enable_gqa and key.shape[-3] != query.shape[-3]:
         times = query.shape[-3] // key.shape[-3]
         key, value = np.repeat(key, times, -3), np.repeat(value, times, -3)
@@ -326,6 +331,7 @@ LAYERS: Mapping[str, Function] = {
         at, self, batch1, batch2, beta=beta, alpha=alpha
     ),
     "linear": _linear,
+    "bilinear": _bilinear,
     "einsum": _einsum,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,

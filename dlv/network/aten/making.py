@@ -134,6 +134,8 @@ _GIVEN_BACK = (
     "clone detach alias contiguous lift_fresh_copy lift_fresh resolve_conj resolve_neg positive"
     " item _local_scalar_dense"
 )
+# Recorded as in training, where they depend on the mode.
+_DROPPING = "dropout feature_dropout alpha_dropout feature_alpha_dropout"
 _CHECKS = (
     "_assert_scalar _assert_tensor_metadata _assert_async sym_constrain_range"
     " sym_constrain_range_for_size"
@@ -163,18 +165,6 @@ MAKING: Mapping[str, Function] = {
     "to.device": _to_device,
     "_to_copy": lambda at, self, *, dtype=None, **_: at.of(self, dtype),
     "type_as": lambda _, self, other: self.astype(other.dtype, copy=False),
-    **dict.fromkeys(
-        (
-            *("clone", "detach", "alias", "contiguous", "lift_fresh_copy", "lift_fresh"),
-            *("resolve_conj", "resolve_neg", "positive", "item", "_local_scalar_dense"),
-        ),
-        _same,
-    ),
-    **dict.fromkeys(
-        (
-            *("_assert_scalar", "_assert_tensor_metadata", "_assert_async"),
-            *("sym_constrain_range", "sym_constrain_range_for_size"),
-        ),
-        _checked,
-    ),
+    **dict.fromkeys((*_GIVEN_BACK.split(), *_DROPPING.split()), _same),
+    **dict.fromkeys(_CHECKS.split(), _checked),
 }

@@ -131,7 +131,7 @@ def test_exact_pairs_only() -> None:
 
 
 def test_a_saved_module_is_told_apart() -> None:
-    with pytest.raises(UnsafeInput, match="saved module") as caught:
+    with pytest.raises(UnsafeInput, match="saved object") as caught:
         kind_of_name("torch.nn.modules.conv", "Conv2d", "p")
     assert "state_dict" in (caught.value.hint or "")
 

@@ -241,6 +241,7 @@ CALLS: list[Call] = [
     ("_to_copy", N, {"dtype": FLOAT}),
     ("type_as", N, X),
     ("clone", X),
+    ("dropout", X, 0.5, False),
     # Multiplied, normalised, convolved, scaled.
     ("matmul", X, X.swapaxes(1, 2)),
     ("mm", X[0], X[1].T),
@@ -252,6 +253,7 @@ CALLS: list[Call] = [
     ("baddbmm", X[:, :, :4], X, X.swapaxes(1, 2), {"beta": 2}),
     ("linear", X, X[0], ROW[:4]),
     ("linear", X, X[0]),
+    ("bilinear", X, X, R.normal(size=(2, 5, 5)), ROW[:2]),
     ("einsum", "bij,bkj->bik", [X, P]),
     ("layer_norm", X, [5], ROW, ROW),
     ("layer_norm", X, [4, 5]),
@@ -350,12 +352,13 @@ def test_each_call_is_torchs(call: Call, at: str) -> None:
 
 
 _OTHERS = (
-    "_unsafe_view clip fill swapaxes swapdims mT moveaxis concat unsafe_split"
-    " unsafe_chunk broadcast_to expand_as view_as reshape_as native_channel_shuffle detach"
-    " alias contiguous lift_fresh_copy lift_fresh resolve_conj resolve_neg positive item"
-    " _local_scalar_dense _assert_scalar _assert_tensor_metadata _assert_async"
-    " sym_constrain_range sym_constrain_range_for_size empty empty_like new_empty"
-    " to.device std_mean view.dtype _log_softmax conv3d conv_transpose1d conv_transpose3d"
+    "feature_dropout alpha_dropout feature_alpha_dropout _unsafe_view clip fill swapaxes"
+    " swapdims mT moveaxis concat unsafe_split unsafe_chunk broadcast_to expand_as view_as"
+    " reshape_as native_channel_shuffle detach alias contiguous lift_fresh_copy lift_fresh"
+    " resolve_conj resolve_neg positive item _local_scalar_dense _assert_scalar"
+    " _assert_tensor_metadata _assert_async sym_constrain_range"
+    " sym_constrain_range_for_size empty empty_like new_empty to.device std_mean"
+    " view.dtype _log_softmax conv3d conv_transpose1d conv_transpose3d"
     " upsample_trilinear3d upsample_nearest3d adaptive_avg_pool1d adaptive_avg_pool3d"
     " reflection_pad1d reflection_pad3d replication_pad2d replication_pad3d"
 )
@@ -378,7 +381,7 @@ def test_every_function_is_tried() -> None:
         ("aten.add.Tensor", [{"n": 7}, {"c": 1}]),
         ("aten.add.Tensor", [{"n": 0}]),
         ("aten.view.default", [{"n": 0}, {"l": [{"c": 7}]}]),
-        ("aten.dropout.default", [{"n": 0}, {"c": 0.5}, {"c": True}]),
+        ("aten.bernoulli.p", [{"n": 0}, {"c": 0.5}]),
         ("builtins.eval", [{"c": "1"}]),
         (None, []),
     ],
