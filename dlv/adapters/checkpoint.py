@@ -68,6 +68,28 @@ class Tensor:
             )
 
 
+@dataclass(frozen=True)
+class Companion:
+    """A file beside a model's own in which tensors of it lie; `tensors` are their places there.
+
+    `parts` gives its bytes, to compare with what is built of `skeleton`.
+    """
+
+    path: str  # from the model's folder
+    nbytes: int
+    tensors: tuple[int, ...]
+    skeleton: bytes
+    parts: Callable[[], Iterator[Raw]]
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A model of several files, each of which comes back; `skeleton` is that of its own."""
+
+    skeleton: bytes
+    companions: tuple[Companion, ...]
+
+
 @dataclass
 class Checkpoint:
     """A weight file, or a file with a network, taken apart.
@@ -88,6 +110,7 @@ class Checkpoint:
     network: Network | None = None  # where the file describes one
     constants: list[Tensor] = field(default_factory=list)  # what `network.constants` names
     beside: list[str] = field(default_factory=list)  # paths of other files that are read
+    apart: Apart | None = None  # of such a model; `skeleton` is then that of one file of all
 
 
 class Adapter(Protocol):

@@ -525,20 +525,27 @@ def _given_series(draft: Draft, request: Request) -> list[Scalars]:
 
 
 def store_files(repository: Repository, draft: Draft, name: str) -> None:
-    found = [file for file in draft.of_role(*FILE_ROLES) if file.format != exported.FORMAT]
+    containers = {c.path for s in draft.weights.snapshots for c in s.containers}
+    found = [
+        file
+        for file in draft.of_role(*FILE_ROLES)
+        # What a model keeps its weights in is stored as weights, though it was added as a file.
+        if file.format != exported.FORMAT and file.path not in containers
+    ]
     new = {file.path for file in found}
+    _check_beside(draft, new)
     base = draft.base.files if draft.base is not None else ()
     renewed = bool(draft.of_role("network"))
     kept = [
         entry
         for entry in base
         # The file of a network that is another one now would mislead who trains from it.
-        if entry.path not in draft.replaced and not (renewed and entry.role == "network")
+        if entry.path not in draft.replaced | containers
+        and not (renewed and entry.role == "network")
     ]
     if not found and len(kept) == len(base):
         draft.files, draft.tree = list(base), draft.base.tree if draft.base else None
         return
-    containers = {c.path for s in draft.weights.snapshots for c in s.containers}
     paths.check_together([*new, *(entry.path for entry in kept), *containers])
     if not found and not kept:
         return
@@ -546,6 +553,19 @@ def store_files(repository: Repository, draft: Draft, name: str) -> None:
     with repository.alone("files.lock"):
         store = FileStore(repository.files_git)
         draft.tree, draft.files = store.store(sources, kept, name)
+
+
+def _check_beside(draft: Draft, new: set[str]) -> None:
+    """That no file of weights of a model is stored as a file, without the model knowing."""
+    for snapshot in draft.base.snapshots if draft.base is not None else ():
+        for container in snapshot.containers:
+            if container.path in new and container.format == "onnx":
+                models = [c.path for c in snapshot.containers if c.path.endswith(".onnx")]
+                raise Conflict(
+                    f"{container.path} holds weights of an ONNX model",
+                    why="added as a file, it would differ from the stored weights",
+                    hint=f"add the model again: dlv add {' '.join(models)}",
+                )
 
 
 def weights_of(model: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import BinaryIO, Protocol, cast
 
 from dlv.adapters import registry
-from dlv.adapters.checkpoint import Checkpoint, Part, Tensor
+from dlv.adapters.checkpoint import Checkpoint, Companion, Part, Tensor
 from dlv.adapters.detect import shard_of
 from dlv.canonical import HashedFile, HashSink
 from dlv.dataclass import dataclass
@@ -87,10 +87,11 @@ def store_snapshots(
     entries: dict[str, TensorEntry] = {}
     groups = _groups(files)
     raw = 0
+    paths = {file.path for file in files}
     for group in groups:
         for file in group.files:
             with _named(file):
-                raw += _store_file(group, file, target, entries)
+                raw += _store_file(group, file, target, entries, paths)
             progress(file.bytes)
     names = list(entries)
     position = {name: index for index, name in enumerate(names)}
@@ -133,7 +134,9 @@ def prove(weights: Weights, files: Sequence[WeightFile]) -> Weights:
     It is built again from its parts and compared with what was added: that proves both that
     it did not change while it was stored and that `checkout` will give it back.
     """
-    hashes = {file.path: _comes_back(file) for file in files}
+    hashes: dict[str, str | None] = {}
+    for file in files:
+        hashes |= _coming_back(file)
     proven = (
         tuple(replace(c, blake3=hashes[c.path]) for c in snapshot.containers)
         for snapshot in weights.snapshots
@@ -166,7 +169,7 @@ def _order(path: str) -> tuple[str, int, str]:
 
 
 def _store_file(
-    group: _Group, file: WeightFile, target: Store, entries: dict[str, TensorEntry]
+    group: _Group, file: WeightFile, target: Store, entries: dict[str, TensorEntry], paths: set[str]
 ) -> int:
     opened = file.opened
     hashes = []
@@ -188,10 +191,23 @@ def _store_file(
                 hint="commit them as versions of their own",
             )
         group.hashes[name] = digest
-    skeleton = None
+    held = list(names.values())
+    beside: dict[str, Companion] = {}
+    if opened.apart is not None:
+        beside = {_beside(file, each): each for each in opened.apart.companions}
+        if beside.keys().isdisjoint(paths):
+            paths.update(beside)
+            opened.skeleton = opened.apart.skeleton
+        else:  # two models share a file: each becomes one that holds all of its own
+            opened.apart, beside = None, {}
+    own = None
     if opened.skeleton is not None:
-        skeleton = target.add_object("skeleton", opened.skeleton)
-    group.containers.append((file, list(names.values()), skeleton))
+        own = target.add_object("skeleton", opened.skeleton)
+    group.containers.append((file, held, own))
+    for path, each in beside.items():
+        skeleton = target.add_object("skeleton", each.skeleton)
+        part = replace(file, path=path, bytes=each.nbytes)
+        group.containers.append((part, [held[at] for at in each.tensors], skeleton))
     return sum(tensor.nbytes for tensor in opened.tensors if tensor.tied is None)
 
 
@@ -232,14 +248,31 @@ def _prefix(path: str) -> str:
     return PurePosixPath(path).name.split(".")[0] + "."
 
 
-def _comes_back(file: WeightFile) -> str | None:
-    """The hash of the file that its parts make, if it is that of the file that was added."""
+def _beside(file: WeightFile, companion: Companion) -> str:
+    """The path of a file beside a model's own, in the repository."""
+    return str(PurePosixPath(file.path).parent / companion.path)
+
+
+def _coming_back(file: WeightFile) -> dict[str, str | None]:
+    """Path -> hash of each file that its parts make, if it is that of the file that was added."""
     opened = file.opened
-    if opened.skeleton is None or not opened.exact:
-        return None
+    found: dict[str, str | None] = {file.path: None}
+    if opened.skeleton is not None and (opened.exact or opened.apart is not None):
+        made = _made_of(file, opened.skeleton, opened.tensors)
+        found[file.path] = made if made == file.hash else None
+    for each in opened.apart.companions if opened.apart is not None else ():
+        there = HashSink()
+        for part in each.parts():
+            there.write(part)
+        made = _made_of(file, each.skeleton, [opened.tensors[at] for at in each.tensors])
+        found[_beside(file, each)] = made if made == there.hexdigest() else None
+    return found
+
+
+def _made_of(file: WeightFile, skeleton: bytes, tensors: Sequence[Tensor]) -> str:
     sink = HashSink()
-    registry.adapter(file.format).restore(cast(BinaryIO, sink), opened.skeleton, opened.tensors)
-    return file.hash if sink.hexdigest() == file.hash else None
+    registry.adapter(file.format).restore(cast(BinaryIO, sink), skeleton, tensors)
+    return sink.hexdigest()
 
 
 def without(manifest: Manifest, paths: Iterable[str]) -> Weights:

@@ -243,12 +243,17 @@ def test_weights_in_files_of_their_own_are_watched(repository: Repository) -> No
     array[3, 3] = 1
     data.write_bytes(array.tobytes())
     for _ in range(2):
-        assert modified(repository) == {"m.onnx": "changed"}
-    array[3, 3] = 2
-    data.write_bytes(array.tobytes())
+        assert modified(repository) == {"m.data": "changed"}
+    # As a file it would be another one than the weights that are stored.
+    add(repository, "m.data")
+    with pytest.raises(Conflict, match="m.data holds weights") as conflict:
+        commit(repository, "net")
+    assert conflict.value.hint == "add the model again: dlv add m.onnx"
+    add(repository, "m.onnx")
+    commit(repository, "net")
     assert modified(repository) == {}
     data.unlink()
-    assert modified(repository) == {"m.onnx": "changed"}
+    assert modified(repository) == {"m.data": "missing"}
 
 
 def test_each_part_of_weights_in_several_files_is_watched(repository: Repository) -> None:

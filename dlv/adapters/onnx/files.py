@@ -1,25 +1,28 @@
 """ONNX files: the graph as a network, initializers as tensors. Read without the onnx package.
 
 Skeleton: the file with the elements of its tensors cut out, so that it comes back byte for
-byte. Of a model whose weights lie in files beside it, one file that holds everything.
+byte. A model whose weights lie in files beside it comes back as these files, or, where they
+cannot be taken apart, as one file that holds everything.
 """
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import BinaryIO
 
 from dlv.adapters import splice
-from dlv.adapters.checkpoint import Checkpoint, Tensor
+from dlv.adapters.checkpoint import Apart, Checkpoint, Companion, Tensor
 from dlv.adapters.onnx.model import NEWEST_OPSET, Model, read_model
 from dlv.adapters.onnx.network import Built, build
 from dlv.adapters.onnx.tensors import TENSOR, External, Stored
 from dlv.adapters.protobuf import Span
 from dlv.adapters.source import Source
 from dlv.canonical import MAX_BYTES, dumps
-from dlv.errors import Damaged, DlvError, UsageError
+from dlv.errors import Damaged, DlvError, UnsafeInput, UsageError
 from dlv.network.graph import Port
 
 FORMAT = "onnx"
@@ -29,6 +32,7 @@ _KEY = re.compile(r"[\w.:/ -]{1,64}")
 _MOST_VALUE, _MOST_ENTRIES = 256, 64
 _OWN = ("dlv", "step", "format")  # written by `export`
 _SURELY_SMALL = 2000  # nodes
+_LITERAL = 1 << 20  # bytes of a file of weights that may be no tensor's
 
 
 def open(  # noqa: A001 (the name in the Adapter protocol)
@@ -105,26 +109,30 @@ def _checkpoint(file: Source, model: Model, built: Built) -> Checkpoint:
     pieces = _pieces(file, stored)
     external = bool(model.external.locations)
     skeleton: bytes | None = None
+    apart: Apart | None = None
     try:
         if external:
             skeleton, size = inline_skeleton(file, model, stored, pieces)
-            names = sorted(model.external.locations)
-            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-            notes.append(
-                f"weights are taken from {', '.join(names[:3])}{more}; checkout writes one file"
-                " that holds them"
-            )
-            if too_large(size):
-                notes.append("that file will be larger than 2 GiB, which many programs refuse")
+            apart = _apart(file, model, stored, pieces)
+            if apart is None:
+                names = sorted(model.external.locations)
+                more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+                notes.append(
+                    f"weights are taken from {', '.join(names[:3])}{more}; checkout writes one"
+                    " file that holds them"
+                )
+                if too_large(size):
+                    notes.append("that file will be larger than 2 GiB, which many programs refuse")
         else:
             skeleton = splice.cut(file, pieces)
     except DlvError as error:
         notes.append(f"{file.name} will not come back byte for byte: {error.message}")
+    result = _with_notes(skeleton, external, model, built, notes)
+    result.apart = apart
     network = built.network
     if len(network.nodes) > _SURELY_SMALL and len(dumps(network.canonical())) > MAX_BYTES:
         notes.append(f"the graph of {file.name} is too large: its weights are kept alone")
-        return _with_notes(skeleton, external, model, built, notes)
-    result = _with_notes(skeleton, external, model, built, notes)
+        return result
     result.network, result.constants = network, built.constants
     return result
 
@@ -163,6 +171,44 @@ def _pieces(file: Source, stored: Sequence[Stored]) -> list[tuple[int, splice.Pi
                 found.append((span.offset, splice.Piece(number, start, span.size)))
             start += span.size
     return found
+
+
+def _apart(
+    file: Source, model: Model, stored: Sequence[Stored], inner: Sequence[tuple[int, splice.Piece]]
+) -> Apart | None:
+    """The skeletons of the model's own file and of those beside it; None: not all can be cut."""
+    places: dict[str, dict[tuple[int, int], int]] = {name: {} for name in model.external.locations}
+    for number, each in enumerate(stored):
+        if each.external is not None:
+            location, offset = each.external
+            # Tensors that share all of their bytes are in the file once.
+            places[location].setdefault((offset, each.nbytes), number)
+    paths = {location: posixpath.normpath(location) for location in places}
+    if len(set(paths.values())) < len(paths):
+        return None
+    companions = []
+    try:
+        for location, found in places.items():
+            rest = model.external.locations[location] - sum(size for _, size in found)
+            if rest > max(_LITERAL, model.external.locations[location] // 10):
+                return None  # most likely another model's weights
+            numbers = list(found.values())
+            cuts = [
+                (offset, splice.Piece(place, 0, size)) for place, (offset, size) in enumerate(found)
+            ]
+            skeleton = splice.cut(model.external.source(location), cuts)
+            companions.append(
+                Companion(
+                    paths[location],
+                    model.external.locations[location],
+                    tuple(numbers),
+                    skeleton,
+                    partial(model.external.whole, location),
+                )
+            )
+        return Apart(splice.cut(file, inner), tuple(companions))
+    except UnsafeInput:
+        return None
 
 
 def _settings(model: Model) -> dict[str, str]:

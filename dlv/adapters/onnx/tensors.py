@@ -11,11 +11,11 @@ import os
 import stat
 import struct
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import Any
 
-from dlv.adapters.checkpoint import Part, Tensor
+from dlv.adapters.checkpoint import PART, Part, Tensor
 from dlv.adapters.protobuf import Schema, Span, packed_bytes, varints
 from dlv.adapters.source import Source
 from dlv.dataclass import dataclass
@@ -70,7 +70,7 @@ class External:
         if location not in self.locations:
             if len(self.locations) == _MOST_FILES:
                 raise UnsafeInput(f"{self.name} names too many files")
-            self.locations[location] = self._file(location).size
+            self.locations[location] = self.source(location).size
         have = self.locations[location]
         if offset + size > have:
             raise Damaged(
@@ -79,13 +79,19 @@ class External:
             )
 
     def read(self, location: str, offset: int, size: int) -> bytearray:
-        return self._file(location).read(offset, size)
+        return self.source(location).read(offset, size)
+
+    def whole(self, location: str) -> Iterator[bytearray]:
+        """A file's bytes, in pieces."""
+        size = self.locations[location]
+        for start in range(0, size, PART):
+            yield self.read(location, start, min(PART, size - start))
 
     def close(self) -> None:
         while self._open:
             self._open.popitem()[1].close()
 
-    def _file(self, location: str) -> Source:
+    def source(self, location: str) -> Source:
         file = self._open.get(location)
         if file is None:
             while len(self._open) >= _MOST_OPEN:

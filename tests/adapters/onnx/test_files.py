@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from collections.abc import Sequence
@@ -218,9 +219,23 @@ def beside(folder: Path, made: Any, location: str = "w.bin", **more: Any) -> Any
     return onnx.external_data_helper.write_external_data_tensors(copy, str(folder))
 
 
+def files_of(checkpoint: Any) -> dict[str, bytes]:
+    """The files that a model of several comes back as; its own has no name here."""
+    assert checkpoint.apart is not None
+    found = {"": (checkpoint.apart.skeleton, checkpoint.tensors)}
+    for each in checkpoint.apart.companions:
+        found[each.path] = each.skeleton, [checkpoint.tensors[at] for at in each.tensors]
+    made = {}
+    for name, (skeleton, tensors) in found.items():
+        out = io.BytesIO()
+        onnx_files.restore(out, skeleton, tensors)
+        made[name] = out.getvalue()
+    return made
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_weights_in_another_file(tmp_path: Path, name: str) -> None:
-    """They are read from there, and checkout makes one file of both."""
+    """They are read from there; both files come back, or one that holds all."""
     made = MODELS[name]()
     split = beside(tmp_path, made)
     assert not any(item.HasField("raw_data") for item in split.graph.initializer)
@@ -229,7 +244,15 @@ def test_weights_in_another_file(tmp_path: Path, name: str) -> None:
         for a, b in zip(whole.tensors, checkpoint.tensors, strict=True):
             assert (a.name, bytes(a.read())) == (b.name, bytes(b.read()))
         assert not checkpoint.exact
-        assert any("w.bin" in note for note in checkpoint.notes)
+        assert not any("w.bin" in note for note in checkpoint.notes)
+        assert files_of(checkpoint) == {
+            "": split.SerializeToString(),
+            **(
+                {"w.bin": (tmp_path / "w.bin").read_bytes()}
+                if (tmp_path / "w.bin").exists()
+                else {}
+            ),
+        }
         joined = restored(checkpoint)
     again = onnx.ModelProto.FromString(joined)
     assert again == made
