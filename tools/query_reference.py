@@ -47,6 +47,20 @@ attributes: `POOL("MAX", kernel=2)`, `RELU("relu$1")`. In conditions an attribut
 
 | template | variants | attributes |
 |---|---|---|"""
+OVER_ROWS = """\
+`count(*)` counts them, `count(distinct x)` different values. They skip nulls. `argmin(x, y)` is the
+`x` of the row with the least `y`: `argmin(m, m["loss"])` is the best version of a group. Rows with
+equal `y` give the least `x`. `stddev` is that of a sample: null for one value."""
+OF_VALUES = """\
+Functions of a value: `lower`, `upper` and `length` of a string, `abs` and `round(x)` or
+`round(x, digits)` of a number, and `coalesce(a, b, ..)`, which is the first that is not null.
+
+A query in parentheses is a value if it selects one column and gives one row: an aggregate without
+`group by`, or `limit 1`. Without a row it is null.
+
+Compared with `creation_time`, a string is a time: `"2026-06-01"`, `"2026-06-01T12:00"` (UTC unless
+it has a zone), `"3 hours ago"` (seconds to years; a month is 30 days, a year 365), `"yesterday"`,
+`"today"` (both begin at 0:00 UTC) or `"now"`."""
 WORDS = """\
 ## Words
 
@@ -111,8 +125,13 @@ NODES = """\
 `m["conv*"]` are the layers of these names, `m[CONV(kernel=3, out>=64)]` those of a template.
 `.next` and `.prev` go along the edges, past reshaping: from a `RESHAPE` to the layers that read its
 data, and to the layer whose data it reshapes. `.next_raw` and `.prev_raw` do not pass anything.
-`.count` is how many there are, `[0]` one of them in topological order. A condition on a set holds
-if it holds for any of them; `every` and `no` in front ask otherwise.
+`.next*` and `.prev*` are all layers that are reached so, in one step or many. `.count` is how many
+there are, `[0]` one of them in topological order. A condition on a set holds if it holds for any of
+them; `every` and `no` in front ask otherwise.
+
+An attribute of layers, such as `m["conv1"].out`, is a value, too: selected, ordered by, or compared
+with something that is not a constant. It is what all of the layers share, or else the list of what
+each has; null where no layer has it.
 """
 
 
@@ -192,7 +211,7 @@ def attributes() -> list[str]:
     for name, kind in {**COLUMNS, **dict.fromkeys(MANY, "several")}.items():
         lines.append(f"| `{name}` | {kind} | {ABOUT.get(name, '')} |")
     called = ", ".join(f"`{name}`" for name in AGGREGATES)
-    functions = f"Functions over rows: {called}; `count(*)` counts them. They skip nulls.\n"
+    functions = f"Functions over rows: {called}; {OVER_ROWS}\n\n{OF_VALUES}\n"
     return [*lines, "", FIGURES, functions, NAN, "## Layers", "", NODES]
 
 

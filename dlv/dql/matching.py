@@ -82,6 +82,20 @@ class _Reached:
 _Place = dict[str, _Reached]  # in topological order
 
 
+def _behind(neighbours: Mapping[str, Iterable[str]], name: str, *, closure: bool) -> Iterable[str]:
+    """The neighbours of a node; with `closure` theirs, too, and so on."""
+    if not closure:
+        return neighbours.get(name, ())
+    found: dict[str, None] = {}
+    waiting = [name]
+    while waiting:
+        for other in neighbours.get(waiting.pop(), ()):
+            if other not in found:
+                found[other] = None
+                waiting.append(other)
+    return found
+
+
 class Layers:
     """The nodes of a network: their order, names and neighbours, found once."""
 
@@ -146,7 +160,7 @@ class Layers:
         neighbours = self._neighbours(step)
         ways: dict[str, list[_Reached]] = {}
         for name, reached in place.items():
-            for other in neighbours.get(name, ()):
+            for other in _behind(neighbours, name, closure=step.closure):
                 ways.setdefault(other, []).append(reached)
         return {
             name: _Reached(

@@ -29,8 +29,38 @@ from tests.dql.brute_truth import (
     opposite,
 )
 
-AGGREGATES = ("count", "sum", "avg", "min", "max", "stddev", "median")
+AGGREGATES = ("count", "sum", "avg", "min", "max", "stddev", "median", "argmin", "argmax")
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+_FUNCTIONS: Mapping[str, tuple[str, Callable[..., Any]]] = {
+    "lower": ("text", str.lower),
+    "upper": ("text", str.upper),
+    "length": ("text", len),
+    "abs": ("number", abs),
+    "round": ("number", lambda x, digits=0: round(x, digits) if math.isfinite(x) else x),
+}
+
+
+def _whole(value: Any) -> Any:
+    """Lists as canonical JSON, as those of settings."""
+    return Other(dumps(list(value)).decode()) if isinstance(value, (list, tuple)) else value
+
+
+def _each_node(test: Any, path: ast.Path) -> bool:
+    """Whether a test is made node by node: of the attribute itself, beside constants."""
+    if not isinstance(test, ast.Compare):
+        return True
+    other = test.right if test.left == path else test.left
+    return path in (test.left, test.right) and not _varies(other)
+
+
+def _varies(tree: Any) -> bool:
+    if isinstance(tree, (ast.Path, ast.OneValue, ast.Call)):
+        return True
+    return isinstance(tree, (ast.Binary, ast.Unary)) and any(
+        _varies(getattr(tree, name, None)) for name in ("left", "right", "operand")
+    )
 
 
 @dataclass(frozen=True)
@@ -81,6 +111,13 @@ class Conditions:
                 return -found if kind(found) == "number" else None
             case ast.Call() if tree.name.lower() in AGGREGATES:
                 return self._aggregate(tree, scope)
+            case ast.OneValue():
+                rows = self._rows(tree.query, scope.versions)
+                return rows[0][0] if rows else None
+            case ast.Call() if tree.name.lower() in _FUNCTIONS:
+                first, *rest = (self.value(each.value, scope) for each in tree.args)
+                wanted, function = _FUNCTIONS[tree.name.lower()]
+                return function(first, *rest) if kind(first) == wanted else None
             case ast.Call():
                 assert tree.name.lower() == "coalesce"
                 found = (self.value(each.value, scope) for each in tree.args)
@@ -108,6 +145,11 @@ class Conditions:
                 return version.figure(name, figure)
             case brute_paths.NodeCount(trailers):
                 return len(self._nodes_of(tree, trailers, version))
+            case brute_paths.NodeAttribute(trailers, name):
+                held = [each.value(name) for each in self._nodes_of(tree, trailers, version)]
+                held = [value for value in held if value is not None]
+                shared = all(value == held[0] for value in held)
+                return None if not held else _whole(held[0] if shared else held)
         raise AssertionError(tree)
 
     def _aggregate(self, tree: ast.Call, scope: Scope) -> Any:
@@ -115,8 +157,12 @@ class Conditions:
         argument, name = tree.args[0].value, tree.name.lower()
         if isinstance(argument, ast.Star):
             return len(scope.members)
+        if name in ("argmin", "argmax"):
+            return self._best(tree, scope.members, name)
         values = [self.value(argument, Scope(each)) for each in scope.members]
         values = [value for value in values if value is not None]
+        if name == "count" and tree.args[0].distinct:
+            return len({brute_order.same(value) for value in values})
         if name == "count":
             return len(values)
         if name in ("min", "max"):
@@ -134,6 +180,23 @@ class Conditions:
             return sum(numbers)  # of both there is none
         figure: Any = {"sum": sum, "avg": statistics.fmean, "median": statistics.median}[name]
         return figure(numbers)
+
+    def _best(self, tree: ast.Call, members: Sequence[Mapping[str, Version]], name: str) -> Any:
+        """Of equal ones the least value."""
+        wanted, by = (each.value for each in tree.args)
+        assert not isinstance(wanted, ast.Star)
+        assert not isinstance(by, ast.Star)
+        rows = [(self.value(by, Scope(each)), self.value(wanted, Scope(each))) for each in members]
+        rows = [row for row in rows if row[0] is not None]
+        rows = [row for row in rows if not is_nan(row[0])] or rows
+        if not rows:
+            return None
+        line = sorted((row[0] for row in rows), key=cmp_to_key(brute_order.ascending))
+        best = brute_order.same(line[0 if name == "argmin" else -1])
+        found = [value for key, value in rows if brute_order.same(key) == best]
+        found = [value for value in found if value is not None]
+        found = [value for value in found if not is_nan(value)] or found[:1]
+        return min(found, key=cmp_to_key(brute_order.ascending), default=None)
 
     # Conditions
 
@@ -188,6 +251,8 @@ class Conditions:
         for path in (each for operand in operands for each in _paths(operand)):
             reading = brute_paths.read(path)
             if isinstance(reading, brute_paths.NodeAttribute):
+                if not _each_node(test, path):
+                    continue
                 values = [layer.value(reading.name) for layer in self._nodes(path, scope)]
             elif isinstance(reading, brute_paths.Many):
                 version = scope.versions[path.name]

@@ -12,7 +12,7 @@ from dlv.network.selector import selector
 from dlv.network.vocabulary import OPS
 from tests.dql.brute_model import Graph, Layer
 
-HOPS = {"next", "prev", "next_raw", "prev_raw"}
+HOPS = {"next", "prev", "next_raw", "prev_raw", "next*", "prev*"}
 
 
 def chosen(
@@ -43,14 +43,23 @@ def walked(
         else:
             assert isinstance(trailer, ast.Attribute)
             raw, forward = trailer.name.endswith("_raw"), trailer.name.startswith("next")
-            reached = set()
-            for name in found:
-                reshapes = not raw and graph.layers[name].op == "RESHAPE"
-                edges = graph.raw if raw else graph.reshaped if reshapes else graph.logical
-                if name in edges:
-                    reached.update(edges.successors(name) if forward else edges.predecessors(name))
+            reached = _neighbours(graph, found, raw=raw, forward=forward)
+            more = reached if trailer.name.endswith("*") else set()
+            while more:
+                more = _neighbours(graph, more, raw=False, forward=forward) - reached
+                reached |= more
             found = reached
     return [graph.layers[name] for name in graph.layers if name in found]
+
+
+def _neighbours(graph: Graph, names: set[str], *, raw: bool, forward: bool) -> set[str]:
+    reached: set[str] = set()
+    for name in names:
+        reshapes = not raw and graph.layers[name].op == "RESHAPE"
+        edges = graph.raw if raw else graph.reshaped if reshapes else graph.logical
+        if name in edges:
+            reached.update(edges.successors(name) if forward else edges.predecessors(name))
+    return reached
 
 
 def captured(graph: Graph | None, selector: ast.Selector) -> dict[str, set[str]]:

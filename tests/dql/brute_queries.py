@@ -10,6 +10,7 @@ from tests.dql.brute_words import Draw, Words
 _SIGNS = ("=", "!=", "<", "<=", ">", ">=", "<>", "==")
 _OF_GROUPS = (
     *("count(*)", "avg(m.lr)", "count(m.lr)", "max(m.lr)", "coalesce(max(m.lr), 1)", "-max(m.lr)"),
+    *("count(distinct m.lr)", "argmin(m.number, m.lr)", "argmax(m.n_params, m.batch_size)"),
 )
 _TAG_PATTERNS = ('"%prod%"', '"x_%"', '"_ld"', '"%"', '"P%"')
 
@@ -47,12 +48,24 @@ class Queries(Words):
                 right = self.one((self.number(), right))
                 return self.one((f"({left} {sign} {right})", f"-{left}"))
             if self.rarely(8):
+                return f"{self.nodes(variable)}.{self.one(('out', 'n_params'))}"
+            if self.rarely(8):
+                value = self.number_of(variable, 0)
+                return self.one((f"abs({value})", f"round({value}, 1)", f"length({variable}.name)"))
+            if self.rarely(8):
+                n = self.variable()
+                figure = self.one(("max", "avg", "count", "min"))
+                where = self.one(("", f" where {n}.name = {variable}.name"))
+                return f"(select {figure}({self.number_of(n, 0)}) from {n}{where})"
+            if self.rarely(8):
                 return f"coalesce({self.number_of(variable, 0)}, {self.number()})"
         return self.one(found)
 
     def text_of(self, variable: str) -> str:
         names = ("name", "optimizer", "note", "author", "message", "framework", "Name")
         found = f"{variable}.{self.one(names)}"
+        if self.rarely(12):
+            return self.one((f"lower({found})", f"upper({found})"))
         return f'coalesce({found}, "x")' if self.rarely(12) else found
 
     def boolean_of(self, variable: str) -> str:

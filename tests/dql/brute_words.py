@@ -135,7 +135,10 @@ class Words:
         found = variable + (".nodes" + self.selector() if self.rarely(8) else self.node_selector())
         for _ in range(self.one((0, 0, 1, 1, 1, 2, 3))):
             found += self.one(
-                (".next", ".prev", ".next", ".next_raw", ".prev_raw", "[0]", "[1]", "select")
+                (
+                    *(".next", ".prev", ".next", ".next_raw", ".prev_raw", "[0]", "[1]", "select"),
+                    *(".next*", ".prev*"),
+                )
             ).replace("select", self.node_selector())
         return found
 

@@ -246,7 +246,7 @@ def test_weights_in_files_of_their_own_are_watched(repository: Repository) -> No
         assert modified(repository) == {"m.data": "changed"}
     # As a file it would be another one than the weights that are stored.
     add(repository, "m.data")
-    with pytest.raises(Conflict, match="m.data holds weights") as conflict:
+    with pytest.raises(Conflict, match=r"m\.data holds weights") as conflict:
         commit(repository, "net")
     assert conflict.value.hint == "add the model again: dlv add m.onnx"
     add(repository, "m.onnx")

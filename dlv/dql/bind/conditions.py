@@ -128,6 +128,9 @@ def _compared(
     binder: Binder, part: ast.Compare, left: Thing, right: Thing, written: tuple[Any, Any]
 ) -> Condition:
     sign = part.operator
+    if isinstance(left, NodeAttribute) and not _fixed(right):
+        left = _as_one(binder, part, left)
+        right = _as_one(binder, part, right) if isinstance(right, NodeAttribute) else right
     if isinstance(left, NodeAttribute):
         fixed = _beside_nodes(binder, left, right, *written)
         return holding(binder, part, left, lambda one: Compare(sign, one, fixed))
@@ -148,6 +151,22 @@ def _compared(
         one.check(written[1], two.value.value)
     one, two = alike(binder, part, (one, two), written)
     return holding(binder, part, one, lambda value: Compare(sign, value, two.value))
+
+
+def _fixed(side: Thing) -> bool:
+    return isinstance(side, Scalar) and side.constant
+
+
+def _as_one(binder: Binder, part: ast.Compare, side: NodeAttribute) -> Scalar:
+    """Beside what differs from version to version, the attribute of all nodes is one value."""
+    quantifier = binder.scope.quantifier
+    if quantifier is not None:
+        raise binder.fault(
+            part.span,
+            f"`{quantifier}` requires a constant to compare each node with",
+            hint=f'{quantifier} m["conv*"].out > 64',
+        )
+    return Scalar(relations.OfNodes(side.nodes, side.name), ANY)
 
 
 def _beside_nodes(

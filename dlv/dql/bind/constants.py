@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -121,9 +122,12 @@ def stretch(binder: Binder, part: ast.Stretch) -> list[int | float]:
 
 
 def moment(binder: Binder, part: ast.Part, text: str) -> Constant:
-    """Microseconds since 1970 of an ISO date or time, in UTC unless it has a zone."""
+    """Microseconds since 1970 of an ISO date or time, or of one such as "2 days ago".
+
+    In UTC unless it has a zone.
+    """
     try:
-        then = datetime.datetime.fromisoformat(text)
+        then = _relative(text) or datetime.datetime.fromisoformat(text)
         if then.tzinfo is None:
             then = then.replace(tzinfo=datetime.UTC)
         return Constant((then - _EPOCH) // datetime.timedelta(microseconds=1))
@@ -131,8 +135,30 @@ def moment(binder: Binder, part: ast.Part, text: str) -> Constant:
         raise binder.fault(
             part.span,
             f'"{text}" is not a time',
-            hint='write "2026-06-01" or "2026-06-01T12:00", in UTC by default',
+            hint='write "2026-06-01", "2026-06-01T12:00" (UTC by default), "yesterday",'
+            ' "7 days ago"',
         ) from None
+
+
+_AGO = re.compile(r"(\d{1,6}) (second|minute|hour|day|week|month|year)s? ago", re.IGNORECASE)
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 7 * 86400}
+_SECONDS |= {"month": 30 * 86400, "year": 365 * 86400}
+_DAYS = {"today": 0, "yesterday": 1}
+
+
+def _relative(text: str) -> datetime.datetime | None:
+    """A time told from now: "3 hours ago", "2 weeks ago"; "today" and "yesterday" begin at 0:00."""
+    now = datetime.datetime.now(datetime.UTC)
+    word = " ".join(text.split()).lower()
+    if word in _DAYS:
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        return midnight - datetime.timedelta(days=_DAYS[word])
+    if word == "now":
+        return now
+    found = _AGO.fullmatch(word)
+    if found is None:
+        return None
+    return now - datetime.timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
 
 
 def reference(binder: Binder, part: ast.Part, text: str) -> str:

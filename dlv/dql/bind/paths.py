@@ -46,6 +46,8 @@ HOPS = {
     "prev": Hop(False),
     "next_raw": Hop(True, True),
     "prev_raw": Hop(False, True),
+    "next*": Hop(True, closure=True),
+    "prev*": Hop(False, closure=True),
 }
 FIGURES = {"last": "last", "min": "min", "max": "max", "step": "last_step", "steps": "n"}
 _STEPPED = {"last": "last_step", "min": "min_step", "max": "max_step"}

@@ -111,6 +111,7 @@ _LEAVES = (
     relations.Whole,
     relations.Listed,
     relations.NodeCount,
+    relations.OfNodes,
     relations.AnyNode,
     relations.EveryNode,
     relations.AnyOf,

@@ -98,8 +98,7 @@ Thing: TypeAlias = Whole | Scalar | Several | NodeSet | NodeAttribute | Selected
 # What to write in place of `{said}`, by what that is and what is wanted.
 INSTEAD: dict[tuple[type, str], str] = {
     (Whole, ANY): "use one of its attributes: {said}.name, {said}.id",
-    (NodeSet, ANY): "{said}.count is how many there are; attributes such as .out belong in `where`",
-    (NodeAttribute, ANY): "in where it is compared with a constant",
+    (NodeSet, ANY): "{said}.count is how many there are, {said}.out an attribute of them",
     (Several, ANY): "in `where`, {said} = .. tests whether one of them is equal",
     (Whole, TEXT): "{said}.name",
     (NodeSet, TEXT): "names of nodes: {said}.name",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from dlv.dql.bind import constants, paths
 from dlv.dql.bind.binder import Binder
@@ -14,6 +15,9 @@ from dlv.dql.bind.things import (
     NUMBER,
     TEXT,
     TIME,
+    VERSION,
+    WORDS,
+    NodeAttribute,
     NodeSet,
     Scalar,
     Selected,
@@ -26,7 +30,16 @@ from dlv.errors import nearest
 from dlv.metadata.select import relations
 from dlv.metadata.select.relations import Aggregate, Arithmetic, Coalesce, Negative, Value
 
-AGGREGATES = ("count", "sum", "avg", "min", "max", "stddev", "median")
+AGGREGATES = ("count", "sum", "avg", "min", "max", "stddev", "median", "argmin", "argmax")
+# A function of one value: the kind that it takes, and the one that it gives.
+FUNCTIONS = {
+    "lower": (TEXT, TEXT),
+    "upper": (TEXT, TEXT),
+    "length": (TEXT, NUMBER),
+    "abs": (NUMBER, NUMBER),
+    "round": (NUMBER, NUMBER),
+}
+_MOST_DIGITS = 15
 _ORDERED = ("min", "max")  # of texts and times as well
 _CONDITIONS = (
     *(ast.And, ast.Or, ast.Compare, ast.Like, ast.Matches, ast.In, ast.Between, ast.IsNull),
@@ -52,6 +65,8 @@ def value(binder: Binder, part: ast.Expression) -> Thing:
         return Scalar(Negative(operand.value), NUMBER)
     if isinstance(part, ast.Call):
         return _call(binder, part)
+    if isinstance(part, ast.OneValue):
+        return _one_value(binder, part)
     if isinstance(part, (*_CONDITIONS, ast.Unary)):
         raise binder.fault(
             part.span,
@@ -70,9 +85,11 @@ def scalar(binder: Binder, part: ast.Expression) -> Scalar:
 
 
 def single(binder: Binder, part: ast.Expression, thing: Thing) -> Scalar:
-    """One value, of nodes or a metric the metric."""
+    """One value, of nodes or a metric the metric; of an attribute of nodes what they share."""
     if isinstance(thing, Selected):
         return paths.metric(binder, thing.variable, thing.selector)
+    if isinstance(thing, NodeAttribute):
+        return Scalar(relations.OfNodes(thing.nodes, thing.name), ANY)
     binder.expect(part, thing, ANY)
     assert isinstance(thing, Scalar)
     return thing
@@ -105,17 +122,77 @@ def _call(binder: Binder, call: ast.Call) -> Scalar:
         return _aggregate(binder, call, name)
     if name == "coalesce":
         return _coalesce(binder, call)
-    known = [*AGGREGATES, "coalesce", "not", "exists"]
+    if name in FUNCTIONS:
+        return _applied(binder, call, name)
+    known = [*AGGREGATES, *FUNCTIONS, "coalesce", "not", "exists"]
     raise binder.fault(
         ast.Span(call.span.start, call.span.start + len(call.name)),
         f"no function {call.name}",
-        why=f"known: {', '.join([*AGGREGATES, 'coalesce'])}",
+        why=f"known: {', '.join([*AGGREGATES, *FUNCTIONS, 'coalesce'])}",
         did_you_mean=nearest(call.name, known),
     )
 
 
+def _one_value(binder: Binder, part: ast.OneValue) -> Scalar:
+    """A query in place of a value: it has one column, and surely no more than one row."""
+    found = binder.query(part.query)
+    body = found.query.body
+    single = isinstance(body, relations.Select) and not body.group_by
+    single = single and any(_aggregates(item.value) for item in body.items)  # type: ignore[union-attr]
+    if len(found.kinds) != 1:
+        raise binder.fault(part.span, "a query in place of a value selects one column")
+    if found.kinds[0] in (VERSION, LIST):
+        raise binder.fault(
+            part.span,
+            f"a query in place of a value selects {WORDS[found.kinds[0]]}",
+            hint="m in (select ..) is for versions",
+        )
+    if not single and found.query.limit not in (0, 1):
+        raise binder.fault(
+            part.span,
+            "a query in place of a value may give many rows",
+            hint="select an aggregate, such as max(..), or end it with `limit 1`",
+        )
+    return Scalar(relations.OneValue(found.query), found.kinds[0])
+
+
+def _aggregates(tree: Value) -> bool:
+    match tree:
+        case Aggregate():
+            return True
+        case Arithmetic(_, left, right):
+            return _aggregates(left) or _aggregates(right)
+        case Negative(inner) | relations.Applied(_, inner):
+            return _aggregates(inner)
+        case Coalesce(values):
+            return any(map(_aggregates, values))
+    return False
+
+
+def _applied(binder: Binder, call: ast.Call, name: str) -> Scalar:
+    takes, gives = FUNCTIONS[name]
+    args = arguments(binder, call)
+    most = 2 if name == "round" else 1
+    first: Any = args[0].value if 1 <= len(args) <= most else ast.Star()
+    if isinstance(first, ast.Star):
+        example = {NUMBER: 'm["loss"]', TEXT: "m.name"}[takes]
+        raise binder.fault(call.span, f"{name} takes one value", hint=f"{name}({example})")
+    one = scalar(binder, first)
+    binder.expect(first, one, takes)
+    digits = 0
+    if len(args) > 1:
+        part: Any = args[1].value
+        found = constants.plain(binder, part) if constants.is_constant(part) else None
+        if type(found) is not int or not 0 <= found <= _MOST_DIGITS:
+            raise binder.fault(part.span, f"round takes a number of digits, at most {_MOST_DIGITS}")
+        digits = found
+    return Scalar(relations.Applied(name, one.value, digits), gives)
+
+
 def arguments(binder: Binder, call: ast.Call) -> Sequence[ast.Argument]:
     for argument in call.args:
+        if argument.distinct and call.name.lower() != "count":
+            raise binder.fault(argument.span, "only count takes `distinct`")
         if argument.name is not None or argument.direction is not None:
             raise binder.fault(argument.span, f"{call.name} takes plain values")
     return call.args
@@ -131,6 +208,8 @@ def _aggregate(binder: Binder, call: ast.Call, name: str) -> Scalar:
             else None,
         )
     args = arguments(binder, call)
+    if name in ("argmin", "argmax"):
+        return _best(binder, call, name, args)
     if len(args) != 1:
         raise binder.fault(call.span, f"{name} takes one value", hint=f'{name}(m["loss"])')
     inside = args[0].value
@@ -143,14 +222,35 @@ def _aggregate(binder: Binder, call: ast.Call, name: str) -> Scalar:
     if isinstance(found, Whole):
         if name != "count":
             raise binder.fault(inside.span, f"{name} of versions", hint="versions are only counted")
-        return Scalar(Aggregate("count", relations.Whole(found.variable.unique)), NUMBER)
+        whole = relations.Whole(found.variable.unique)
+        return Scalar(Aggregate("count", whole, args[0].distinct), NUMBER)
     one = single(binder, inside, found)
     if name == "count":
-        return Scalar(Aggregate("count", one.value), NUMBER)
+        return Scalar(Aggregate("count", one.value, args[0].distinct), NUMBER)
     wanted = (NUMBER, TEXT, TIME) if name in _ORDERED else (NUMBER,)
     binder.expect(inside, one, *wanted)
     kind = one.kind if name in _ORDERED else NUMBER
     return Scalar(Aggregate(name, one.value), kind)
+
+
+def _best(binder: Binder, call: ast.Call, name: str, args: Sequence[ast.Argument]) -> Scalar:
+    """argmin(m, m["loss"]): of the rows the version, or a value of it, where another is least."""
+    if len(args) != 2 or any(isinstance(each.value, ast.Star) for each in args):
+        raise binder.fault(
+            call.span,
+            f"{name} takes what is wanted, and what decides",
+            hint=f'{name}(m, m["loss"])',
+        )
+    binder = binder.within(clause=f"{name}(..)", titles={})
+    by = scalar(binder, args[1].value)
+    binder.expect(args[1].value, by, NUMBER, TEXT, TIME)
+    part: Any = args[0].value
+    found = value(binder, part)
+    if isinstance(found, Whole):
+        whole = relations.Whole(found.variable.unique)
+        return Scalar(Aggregate(name, whole, by=by.value), VERSION)
+    one = single(binder, part, found)
+    return Scalar(Aggregate(name, one.value, by=by.value), one.kind)
 
 
 def _coalesce(binder: Binder, call: ast.Call) -> Scalar:

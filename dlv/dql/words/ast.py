@@ -131,11 +131,12 @@ class Star(Part):
 
 @dataclass(frozen=True)
 class Argument(Part):
-    """`value`, `name = value`, `value desc`."""
+    """`value`, `name = value`, `value desc`, `distinct value`."""
 
     value: Expression | Star
     name: str | None = None
     direction: str | None = None
+    distinct: bool = False
 
 
 @dataclass(frozen=True)
@@ -260,10 +261,17 @@ class Exists(Part):
     tested: Path | Query
 
 
+@dataclass(frozen=True)
+class OneValue(Part):
+    """`(select max(n["acc"]) from n)`: the value that a query of one row and column gives."""
+
+    query: Query
+
+
 Expression: TypeAlias = (
     Path | Call | Number | Text | Boolean | Null | Parameter | Listing | Group | Binary | Unary
     | And | Or | Compare | Like | Matches | In | Between | IsNull | IsNan | Has | Quantified
-    | Lineage | Exists
+    | Lineage | Exists | OneValue
 )  # fmt: skip
 
 

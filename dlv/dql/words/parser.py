@@ -15,7 +15,11 @@ from dlv.dql.words.diagnosis import AT_END, Refused, SyntaxFault, Word, diagnose
 from dlv.dql.words.tables import END, Rule, Tables, tables
 
 # Blanks, then perhaps a word that is nothing but ASCII: re"x" is none, nor is what goes on in é.
-_NEXT = re.compile(r"""[ \t\f\r\n]*(?:([A-Za-z_][A-Za-z0-9_]*)(?![\w"']))?""")
+# `next*` is looked at as a whole, too: whether its star is a sign of its own, the grammar says.
+_NEXT = re.compile(
+    r"""[ \t\f\r\n]*"""
+    r"""(?:(?!(?:[Nn][Ee][Xx][Tt]|[Pp][Rr][Ee][Vv])\*)([A-Za-z_][A-Za-z0-9_]*)(?![\w"']))?"""
+)
 
 
 class Token(NamedTuple):
@@ -283,6 +287,7 @@ _KINDS = {
     "NUMBER": "a number",
     "INT": "a whole number",
     "PARAM": "$name",
+    "CLOSURE": "`next*`",
     "REGEX": 're"pattern"',
     "CMP": "a comparison",
     "_DOTS": "..",

@@ -200,6 +200,7 @@ _NAMES: Mapping[str, Make] = {
     "call": lambda span, c: ast.Call(str(c[0]), c[1], span=span),
     "call_args": _all,
     "arg": _argument,
+    "distinct_arg": lambda span, c: ast.Argument(c[1], None, None, True, span=span),
     "star": lambda span, _: ast.Argument(ast.Star(span=span), span=span),
     "template": lambda span, c: ast.Template(str(c[0]), c[1] or (), c[1] is not None, span=span),
     "templates": _all,
@@ -233,6 +234,7 @@ _CONDITIONS: Mapping[str, Make] = {
     "mul": _binary("*"),
     "div": _binary("/"),
     "mod": _binary("%"),
+    "one_value": lambda span, c: ast.OneValue(c[0], span=span),
     "neg": lambda span, c: ast.Unary("-", c[0], span=span),
 }
 _CLAUSES: Mapping[str, Make] = {

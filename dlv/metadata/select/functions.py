@@ -101,6 +101,31 @@ class Greatest(Least):
     better = staticmethod(operator.gt)
 
 
+class LeastBy:
+    """The value of the row in which another one is least; of rows that are equal, the least."""
+
+    ranked: type[Least] = Least
+
+    def __init__(self) -> None:
+        self.best = self.ranked()
+        self.values = Least()
+
+    def step(self, value: Any, by: Any) -> None:
+        before = self.best.found
+        self.best.step(by)
+        if self.best.found != before or self.best.rank is None:
+            self.values = Least()
+        if by is not None and by == self.best.found:
+            self.values.step(value)
+
+    def finalize(self) -> Any:
+        return self.values.finalize()
+
+
+class GreatestBy(LeastBy):
+    ranked = Greatest
+
+
 def _sum(values: list[int | float]) -> float:
     """fsum refuses infinities of both signs, and sums beyond what a float holds."""
     try:
@@ -116,6 +141,8 @@ AGGREGATES: dict[str, Callable[[], Any]] = {
     "dql_median": Median,
     "dql_min": Least,
     "dql_max": Greatest,
+    "dql_argmin": LeastBy,
+    "dql_argmax": GreatestBy,
 }
 
 
@@ -174,4 +201,33 @@ def modulo(left: Any, right: Any) -> Any:
     return None if left is None or right is None or right == 0 else left % right
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {"dql_modulo": modulo, "dql_like": like_of}
+def _of_text(function: Callable[[str], Any]) -> Callable[[Any], Any]:
+    return lambda value: function(value) if isinstance(value, str) else None
+
+
+def absolute(value: Any) -> Any:
+    number = known_number(value)
+    if not isinstance(number, (int, float)):
+        return None
+    return stored_number(abs(number)) if isinstance(number, float) else abs(number)
+
+
+def rounded(value: Any, digits: int) -> Any:
+    """Half to even, as Python has it; whole numbers stay whole."""
+    number = known_number(value)
+    if not isinstance(number, (int, float)):
+        return None
+    if isinstance(number, float) and not math.isfinite(number):
+        return stored_number(number)
+    return round(number, digits) if digits or isinstance(number, int) else float(round(number))
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "dql_modulo": modulo,
+    "dql_like": like_of,
+    "dql_lower": _of_text(str.lower),
+    "dql_upper": _of_text(str.upper),
+    "dql_length": _of_text(len),
+    "dql_abs": absolute,
+    "dql_round": rounded,
+}

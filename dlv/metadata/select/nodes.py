@@ -11,7 +11,7 @@ from dlv.dataclass import dataclass
 from dlv.metadata.select import relations as r
 from dlv.metadata.select.layers import Layers, LayerSet, attributes, decided_by_layer
 from dlv.metadata.select.relations import Hop, Nodes, Pick
-from dlv.metadata.select.scope import Expression, Range, Statement
+from dlv.metadata.select.scope import Expression, Range, Statement, encoded
 from dlv.network.order import topological
 
 
@@ -82,7 +82,7 @@ class Chain:
         if self.empty:
             return f"SELECT {columns} FROM (SELECT 0 AS net_id, 0 AS pos, 0 AS layer_id) WHERE 0"
         where = " AND ".join((*self.conditions, *also)) or "1"
-        before = f"WITH {', '.join(self.before)} " if self.before else ""
+        before = f"WITH RECURSIVE {', '.join(self.before)} " if self.before else ""
         joined = " CROSS JOIN ".join((*self.tables, *tables))
         return f"{before}SELECT {columns} FROM {joined} WHERE {where}"
 
@@ -95,23 +95,29 @@ def layers_of(statement: Statement) -> Layers:
     return found
 
 
-Segment = tuple[list[Hop], list[list[LayerSet]]]  # between two picks; sets at each place
+Segment = tuple[list[Hop], list[list[LayerSet]]]  # between two breaks; sets at each place
+
+
+def _breaks(step: r.Step) -> bool:
+    """Whether what comes before is found first, and what goes on from there by itself."""
+    return isinstance(step, Pick) or (isinstance(step, Hop) and step.closure)
 
 
 def segments(statement: Statement, nodes: Nodes, last: LayerSet | None = None) -> list[Segment]:
-    """What lies before the first pick, between picks, and behind the last one."""
+    """What lies before the first pick or closure, between them, and behind the last one."""
     ground = statement.ranges[nodes.variable].ground
     layers = layers_of(statement)
     filters: list[list[LayerSet]] = [[layers.of(ground, nodes.start)]]
     found: list[Segment] = [([], filters)]
     for step in nodes.steps:
         hops, filters = found[-1]
-        if isinstance(step, Hop):
+        if _breaks(step):
+            found.append(([], [[]]))
+        elif isinstance(step, Hop):
             hops.append(step)
             filters.append([])
-        elif isinstance(step, Pick):
-            found.append(([], [[]]))
         else:
+            assert not isinstance(step, Pick)
             filters[-1].append(layers.of(ground, step))
     if last is not None:
         found[-1][1][-1].append(last)
@@ -123,11 +129,16 @@ def chain(
 ) -> Chain:
     """The nodes of one network, or of all; `last`: layers that they have to be of besides."""
     ground = statement.ranges[nodes.variable].ground
-    picks = [step for step in nodes.steps if isinstance(step, Pick)]
+    breaks = [step for step in nodes.steps if _breaks(step)]
     found: Chain | None = None
     for number, (hops, filters) in enumerate(segments(statement, nodes, last)):
         if found is not None:
-            found = _picked(statement, ground, found, picks[number - 1].place)
+            step = breaks[number - 1]
+            if isinstance(step, Pick):
+                found = _picked(statement, ground, found, step.place)
+            else:
+                assert isinstance(step, Hop)
+                found = _reached(statement, ground, found, step)
         for start in range(0, max(len(hops), 1), _HOPS):
             if start and found is not None:
                 found = _gathered(statement, found)
@@ -328,6 +339,28 @@ def _picked(statement: Statement, ground: str, chain: Chain, place: int) -> Chai
     )
 
 
+def _reached(statement: Statement, ground: str, chain: Chain, hop: Hop) -> Chain:
+    """All nodes behind or before these, each once; plumbing is passed over, as by one hop."""
+    if chain.empty:
+        return _NOTHING
+    start = _step(statement, chain, _distinct(chain))
+    near, far = ("src", "dst") if hop.forward else ("dst", "src")
+    edge, name = _table(ground, "edge", None), statement.name("reach")
+    first = edge
+    if chain.plumbing:
+        both = [f"SELECT {_COLUMNS} FROM {edge}", *ways_at_plumbing(statement, ground, hop, None)]
+        first = f"({' UNION ALL '.join(both)})"
+    there = f"e.net_id, e.{far}, e.{far}_layer"
+    ways = [
+        f"SELECT {there} FROM {begin} AS b CROSS JOIN {along} AS e"
+        f" ON e.net_id = b.net_id AND e.{near} = b.pos"
+        for begin, along in ((start.tables[0], first), (name, edge))
+    ]
+    at = (f"{name}.net_id", f"{name}.pos", f"{name}.layer_id")
+    before = (*start.before, f"{name}(net_id, pos, layer_id) AS ({' UNION '.join(ways)})")
+    return Chain((name,), (), *at, once=True, before=before)
+
+
 # What is asked of such sets
 
 
@@ -435,6 +468,36 @@ def count(statement: Statement, nodes: Nodes, net: str) -> str:
     if found.empty:
         return "abs(0)"  # to order by 0 would be by no column
     return f"({found.sql('count(*)' if found.once else f'count(DISTINCT {found.pos})')})"
+
+
+def shared(statement: Statement, nodes: Nodes, name: str, range_: Range) -> Expression:
+    """What the nodes have in common of an attribute, else the list of what each has."""
+    found = chain(statement, nodes, range_.net)
+    if found.empty:
+        return Expression("NULL", "any")
+    ground, layer, node = range_.ground, statement.name("l"), statement.name("n")
+    value = _value(statement, name, ground, layer, node).sql
+    inner = found.sql(
+        f"DISTINCT {found.net} AS net_id, {found.pos} AS pos, {value} AS value",
+        [
+            f"{layer}.id = {found.layer}",
+            f"{node}.net_id = {found.net} AND {node}.pos = {found.pos}",
+        ],
+        [f"{ground}layer AS {layer}", f"{ground}node AS {node}"],
+    )
+    order = topological_rank(statement, ground, "net_id", "pos")
+    listed = (
+        f"SELECT json_group_array(json(value)) FROM (SELECT value FROM ({inner}) ORDER BY {order})"
+    )
+    return Expression(f"dql_shared(({listed}))", "any")
+
+
+def in_common(written: str | None) -> Any:
+    """For SQL: the one value of a JSON list, or all of them as a list; null counts as none."""
+    values = [value for value in json.loads(written or "[]") if value is not None]
+    if not values:
+        return None
+    return encoded(values[0] if all(value == values[0] for value in values) else values)
 
 
 def names(statement: Statement, nodes: Nodes, range_: Range) -> str:

@@ -39,10 +39,14 @@ Nodal: TypeAlias = Named | Fitting
 
 @dataclass(frozen=True)
 class Hop:
-    """To the nodes behind or before; `raw`: plumbing counts as nodes too."""
+    """To the nodes behind or before; `raw`: plumbing counts as nodes too.
+
+    `closure`: to all that are reached so, in one step or many.
+    """
 
     forward: bool
     raw: bool = False
+    closure: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,17 @@ class NodeCount:
 
 
 @dataclass(frozen=True)
+class OfNodes:
+    """An attribute of nodes as one value: what they share, else the list of all, in order.
+
+    Null where no node has it.
+    """
+
+    nodes: Nodes
+    attribute: str
+
+
+@dataclass(frozen=True)
 class NodeValue:
     """Inside the test of AnyNode or EveryNode: an attribute of the node at hand.
 
@@ -198,10 +213,31 @@ class Coalesce:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """count sum avg min max stddev median; `count(*)` has no value."""
+    """count sum avg min max stddev median argmin argmax; `count(*)` has no value.
+
+    `distinct`: equal values count once. `by`: of argmin and argmax, what decides.
+    """
 
     function: str
     value: Value | None
+    distinct: bool = False
+    by: Value | None = None
+
+
+@dataclass(frozen=True)
+class Applied:
+    """lower upper abs round length: a function of one value, and of `round` the digits."""
+
+    function: str
+    value: Value
+    digits: int = 0
+
+
+@dataclass(frozen=True)
+class OneValue:
+    """What a query of one row and one column gives; null where it gives none."""
+
+    query: Query
 
 
 @dataclass(frozen=True)
@@ -212,8 +248,10 @@ class Output:
 
 
 Value: TypeAlias = (
-    Constant | Column | Hyperparameter | Metric | MetricAt | NodeCount | NodeValue | ManyValue
-    | Setting | Whole | Listed | Arithmetic | Negative | Coalesce | Aggregate | Output
+    Constant | Column | Hyperparameter | Metric | MetricAt | NodeCount | OfNodes | NodeValue
+    | ManyValue
+    | Setting | Whole | Listed | Arithmetic | Negative | Coalesce | Aggregate | Applied | OneValue
+    | Output
 )  # fmt: skip
 
 # Conditions, with the three truth values of SQL

@@ -20,7 +20,7 @@ from dlv.metadata.select import queries as select_queries
 from dlv.metadata.select import relations as r
 from dlv.metadata.select import wording
 from dlv.metadata.select.functions import FUNCTIONS
-from dlv.metadata.select.nodes import attribute
+from dlv.metadata.select.nodes import attribute, in_common
 from dlv.metadata.select.plan import Step, variables
 from dlv.metadata.select.scope import FALSE, TRUE, PointReader, Statement
 from dlv.metadata.select.values import kind_of, node_number, reckon
@@ -34,6 +34,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **FUNCTIONS,
     "dql_attribute": attribute,
     "dql_number": node_number,
+    "dql_shared": in_common,
     "dql_reckon": reckon,
 }
 
@@ -182,12 +183,16 @@ def _kind(value: r.Value) -> str:
             return "version"
         case r.Listed():
             return "list"
-        case r.Hyperparameter() | r.NodeValue() | r.ManyValue() | r.Output():
+        case r.Hyperparameter() | r.OfNodes() | r.NodeValue() | r.ManyValue() | r.Output():
             return "any"
+        case r.Applied("lower" | "upper"):
+            return "text"
+        case r.OneValue(query):
+            return titles(query.body)[0].kind
         case r.Coalesce(values):
             kinds = {_kind(each) for each in values if each != r.Constant(None)}
             return kinds.pop() if len(kinds) == 1 else "any"
-        case r.Aggregate("min" | "max", inner) if inner is not None:
+        case r.Aggregate("min" | "max" | "argmin" | "argmax", inner) if inner is not None:
             return _kind(inner)
     return "number"
 

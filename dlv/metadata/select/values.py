@@ -204,11 +204,14 @@ def possible(value: r.Value) -> bool:
             return possible(inner)
         case r.Coalesce(values):
             return any(map(possible, values))
-        case r.Aggregate("min" | "max", inner) if inner is not None:
+        case r.Aggregate("min" | "max" | "argmin" | "argmax", inner) if inner is not None:
             return possible(inner)
+        case r.Applied(function, inner):
+            return function in ("abs", "round") and possible(inner)
         case r.Aggregate(function):
             return function != "count"
-    return not isinstance(value, r.Column | r.NodeCount | r.ManyValue | r.Whole | r.Listed)
+    none = r.Column | r.NodeCount | r.OfNodes | r.ManyValue | r.Whole | r.Listed
+    return not isinstance(value, none)
 
 
 def compared(sign: str, left: str, right: str, odd: tuple[bool, bool], positive: bool) -> str:
@@ -269,6 +272,8 @@ def aggregates(value: r.Value) -> bool:
             return aggregates(inner)
         case r.Coalesce(values):
             return any(map(aggregates, values))
+        case r.Applied(_, inner):
+            return aggregates(inner)
     return False
 
 
@@ -291,6 +296,8 @@ def _value(s: Statement, tree: r.Value) -> Expression:
             return _metric_at(s, s.ranges[variable], name, step)
         case r.NodeCount(nodes):
             return Expression(select_nodes.count(s, nodes, s.ranges[nodes.variable].net), "number")
+        case r.OfNodes(nodes, attribute):
+            return select_nodes.shared(s, nodes, attribute, s.ranges[nodes.variable])
         case r.NodeValue(attribute):
             return s.nodes[-1](attribute)
         case r.Setting():
@@ -308,8 +315,13 @@ def _value(s: Statement, tree: r.Value) -> Expression:
             return Expression(_arithmetic(s, tree), "number")
         case r.Coalesce(values):
             return _coalesce(s, values)
-        case r.Aggregate(function, inner):
-            return _aggregate(s, function, inner)
+        case r.Aggregate():
+            return _aggregate(s, tree)
+        case r.Applied():
+            return _applied(s, tree)
+        case r.OneValue(query):
+            selected, kind = s.column_of(query)
+            return Expression(f"({selected})", kind)
         case r.Output(place):
             return Expression(f"c{place}", "any", column=True)
         case r.Listed(what, variable):
@@ -433,12 +445,29 @@ def _coalesce(s: Statement, values: tuple[r.Value, ...]) -> Expression:
     return Expression(f"coalesce({', '.join(part.bare for part in parts)})", kind)
 
 
-def _aggregate(s: Statement, function: str, inner: r.Value | None) -> Expression:
+def _applied(s: Statement, tree: r.Applied) -> Expression:
+    given = value(s, tree.value)
+    match tree.function:
+        case "lower" | "upper":
+            return Expression(f"dql_{tree.function}({given.bare})", "text")
+        case "length":
+            return Expression(f"dql_length({given.bare})", "number")
+        case "round":
+            return Expression(f"dql_round({given.bare}, {tree.digits})", "number")
+    return Expression(f"dql_{tree.function}({given.bare})", "number")
+
+
+def _aggregate(s: Statement, tree: r.Aggregate) -> Expression:
+    function, inner = tree.function, tree.value
     if inner is None:
         return Expression("count(*)", "number")
+    if tree.by is not None:
+        # A version is known by its hash: that is what is shown, and it says which is first.
+        given, by = shown(s, inner), value(s, tree.by)
+        return Expression(f"dql_{function}({given.bare}, {by.bare})", given.kind)
     given = value(s, inner)
     if function == "count":
-        return Expression(f"count({given.sql})", "number")
+        return Expression(f"count({'DISTINCT ' * tree.distinct}{given.sql})", "number")
     if function in ("min", "max"):
         own = "dql_" if possible(inner) else ""
         return Expression(f"{own}{function}({given.sql})", given.kind)

@@ -44,7 +44,8 @@ def nodal(start: Nodal) -> str:
 
 def _step(step: object) -> str:
     if isinstance(step, Hop):
-        return (".next" if step.forward else ".prev") + ("_raw" if step.raw else "")
+        word = ".next" if step.forward else ".prev"
+        return word + ("_raw" if step.raw else "*" if step.closure else "")
     return f"[{step.place}]" if isinstance(step, Pick) else nodal(step)  # type: ignore[arg-type]
 
 
@@ -161,6 +162,8 @@ def _value(tree: Value, subject: str) -> str:
             return f'{tree.variable}["{tree.name}"].at({tree.step})'
         case relations.NodeCount():
             return f"{nodes(tree.nodes)}.count"
+        case relations.OfNodes():
+            return f"{nodes(tree.nodes)}.{tree.attribute}"
         case relations.NodeValue():
             return f"{subject}.{tree.attribute}"
         case relations.Setting():
@@ -182,7 +185,14 @@ def _value(tree: Value, subject: str) -> str:
         case relations.Coalesce():
             return f"coalesce({', '.join(_value(each, subject) for each in tree.values)})"
         case relations.Aggregate():
-            return f"{tree.function}({'*' if tree.value is None else _value(tree.value, subject)})"
+            inside = "*" if tree.value is None else _value(tree.value, subject)
+            by = "" if tree.by is None else f", {_value(tree.by, subject)}"
+            return f"{tree.function}({'distinct ' if tree.distinct else ''}{inside}{by})"
+        case relations.Applied():
+            digits = f", {tree.digits}" if tree.digits else ""
+            return f"{tree.function}({_value(tree.value, subject)}{digits})"
+        case relations.OneValue():
+            return "(select ..)"
         case relations.Output():
             return f"column {tree.place + 1}"
 

@@ -1,0 +1,99 @@
+"""The zoo: what dlv makes of models that people bring, as a table that is kept.
+
+Printed, and compared with the table beside this file; after a change that is meant, write it again:
+.venv/bin/python -m tests.brought.test_table ["LIBRARY NAME" ..]
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TABLE = Path(__file__).parent / "table.json"
+LIBRARIES = ("transformers", "torchvision", "timm")
+Row = dict[str, str]
+
+
+def names() -> list[str]:
+    from tests.brought import language, vision
+
+    return [*(f"transformers {name}" for name in language.MODELS), *vision.NAMES]
+
+
+def row_of(name: str) -> Row:
+    from tests.brought import language, vision
+    from tests.brought.trying import tried
+
+    vision.load_torchvision()  # transformers looks for it, too
+    library, _, model = name.partition(" ")
+    made, example = language.build(model) if library == "transformers" else vision.build(name)
+    with tempfile.TemporaryDirectory() as folder:
+        return tried(made, example, Path(folder))
+
+
+def _told(name: str) -> tuple[str, Row]:
+    try:
+        return name, row_of(name)
+    except Exception as error:  # the zoo's own, told as such
+        return name, {"built": f"traceback: {type(error).__name__}: {str(error)[:100]}"}
+
+
+def run(wanted: list[str]) -> dict[str, Row]:
+    """The rows, each model in a process of its own batch, so that none keeps another's memory."""
+    os.environ |= {"HF_HUB_OFFLINE": "1", "KERAS_BACKEND": "torch"}
+    found: dict[str, Row] = {}
+    with multiprocessing.get_context("spawn").Pool(maxtasksperchild=8) as pool:
+        for name, row in pool.imap_unordered(_told, wanted):
+            found[name] = row
+            odd = {k: v for k, v in row.items() if v != "equal"}
+            print(name, odd or "all equal", flush=True)
+    return {name: found[name] for name in wanted}
+
+
+def shown(table: dict[str, Row]) -> str:
+    """How many of each column are equal, refused, wrong or a traceback."""
+    columns = list(dict.fromkeys(column for row in table.values() for column in row))
+    lines = [f"{'':12} {'equal':>6} {'refused':>8} {'wrong':>6} {'traceback':>10}"]
+    for column in columns:
+        counts = Counter(row[column].partition(":")[0] for row in table.values() if column in row)
+        words = (counts[word] for word in ("equal", "refused", "wrong", "traceback"))
+        lines.append("{:12} {:6} {:8} {:6} {:10}".format(column, *words))
+    return "\n".join(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3 * 3600)
+def test_the_zoo_is_as_the_table_says(capsys: Any) -> None:
+    for library in LIBRARIES:
+        pytest.importorskip(library, reason="the zoo needs it", exc_type=ImportError)
+    table = run(names())
+    with capsys.disabled():
+        print("\n" + shown(table))
+    kept = json.loads(TABLE.read_text(encoding="utf-8"))
+    assert {name: row for name, row in table.items() if row != kept.get(name)} == {}
+
+
+def test_the_table_holds_no_wrong_answer() -> None:
+    cells = [
+        (name, column, cell)
+        for name, row in json.loads(TABLE.read_text(encoding="utf-8")).items()
+        for column, cell in row.items()
+    ]
+    assert [cell for cell in cells if cell[2].startswith(("wrong", "traceback"))] == []
+
+
+if __name__ == "__main__":
+    asked = sys.argv[1:] or names()
+    rows = run(asked)
+    print(shown(rows))
+    kept = json.loads(TABLE.read_text(encoding="utf-8")) if sys.argv[1:] else {}
+    written = {name: {**kept, **rows}[name] for name in names() if name in {**kept, **rows}}
+    TABLE.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
