@@ -19,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help:
 	@echo "make demo       build demo-repository from examples/ and show the commands at work"
 	@echo "make test       all tests but the slow ones (installs torch and scikit-learn)"
-	@echo "make test-slow  the slow ones: crashes at many points, big files, Ray (installs it)"
+	@echo "make test-slow  the slow ones: crashes at many points, big files, Ray, a zoo of models"
 	@echo "make reliability  the figures of the crash harness; POINTS=0: at every call (hours); CROWD=32x50"
 	@echo "make fuzz       every parser against inputs with something wrong; RUNS=1000000: so many of each"
 	@echo "make lint       ruff and mypy --strict"
@@ -44,9 +44,11 @@ $(FULL): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install -q -c constraints.txt $(EDITABLE) -e '.[dev]' torch==2.13.0 scikit-learn
 	touch $@ $(LIGHT)
 
-# With Ray, whose tests are all slow.
+# With Ray, and the models of the zoo, whose tests are all slow.
 $(SLOW): pyproject.toml constraints.txt $(FULL)
 	$(BIN)/python -m pip install -q -c constraints.txt $(EDITABLE) -e '.[dev,ray]' torch==2.13.0
+	@# Apart, since transformers would load torchvision, which may be made for another build of torch.
+	$(BIN)/python -m pip install -q -c constraints.txt --no-deps --target .venv/zoo timm torchvision
 	@# A store that lies, for the tests of remotes; without npm they are skipped.
 	-@command -v npm >/dev/null && npm install --silent --prefix .venv/s3rver s3rver@3.7.1
 	touch $@

@@ -18,22 +18,26 @@ from typing import Any
 import pytest
 
 TABLE = Path(__file__).parent / "table.json"
-LIBRARIES = ("transformers", "torchvision", "timm")
+LIBRARIES = ("transformers", "torchvision", "timm", "keras")
 Row = dict[str, str]
 
 
 def names() -> list[str]:
-    from tests.brought import language, vision
+    from tests.brought import language, layered, vision
 
-    return [*(f"transformers {name}" for name in language.MODELS), *vision.NAMES]
+    transformers = [f"transformers {name}" for name in language.MODELS]
+    return [*transformers, *vision.NAMES, *(f"keras {name}" for name in layered.names())]
 
 
 def row_of(name: str) -> Row:
-    from tests.brought import language, vision
+    from tests.brought import language, layered, vision
     from tests.brought.trying import tried
 
     vision.load_torchvision()  # transformers looks for it, too
     library, _, model = name.partition(" ")
+    if library == "keras":
+        with tempfile.TemporaryDirectory() as folder:
+            return layered.row_of(model, Path(folder))
     made, example = language.build(model) if library == "transformers" else vision.build(name)
     with tempfile.TemporaryDirectory() as folder:
         return tried(made, example, Path(folder))
@@ -72,6 +76,9 @@ def shown(table: dict[str, Row]) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(3 * 3600)
 def test_the_zoo_is_as_the_table_says(capsys: Any) -> None:
+    from tests.brought import vision
+
+    vision.load_torchvision()
     for library in LIBRARIES:
         pytest.importorskip(library, reason="the zoo needs it", exc_type=ImportError)
     table = run(names())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from pathlib import Path
 from typing import Any
 
 TORCHVISION = (  # noqa: SIM905
@@ -26,6 +27,10 @@ NAMES = [*(f"torchvision {name}" for name in TORCHVISION), *(f"timm {name}" for 
 _SIDES = {"inception_v3": 96, "convmixer_768_32": 64, "vit_b_32": 224, "swin_t": 224}
 
 
+# Where `make test-slow` puts timm and torchvision: what else is installed would load the latter.
+_PACKAGES = Path(__file__).parents[2] / ".venv" / "zoo"
+
+
 def load_torchvision() -> None:
     """Import it, also where its compiled operators were made for another build of torch.
 
@@ -33,6 +38,8 @@ def load_torchvision() -> None:
     """
     import torch
 
+    if (folder := str(_PACKAGES)) not in sys.path:
+        sys.path.append(folder)
     with contextlib.suppress(ImportError, RuntimeError):
         import torchvision
 

@@ -39,6 +39,8 @@ from dlv.dtypes import ITEM_BYTES
 from dlv.errors import UsageError, nearest
 from dlv.network.fields import shape as checked_shape
 from dlv.network.graph import Node
+from dlv.network.ops.op import op_of
+from dlv.network.ops.outside import standardising
 from dlv.network.sizes import MAX_RANK, Dim, Shape, ShapeError, axis_of, broadcast
 
 LAYERS = Rules()
@@ -398,6 +400,14 @@ RULES: dict[str, Rule] = {**MATH, **REDUCTIONS, **SHAPES, **LAYERS}
 
 def raw(g: Graph, node: Node, inputs: Sequence[Item]) -> Item | Sequence[Item]:
     found, what = dialect(node), (node.source or {}).get("op", "an operation")
+    if op_of(node).passes(node):
+        return inputs[0]
+    known = standardising(node)
+    if known is not None:
+        [x] = inputs
+        assert isinstance(x, Value)
+        means, deviations = (g.constant(each, x.dtype) for each in known)
+        return g.op("Div", [g.op("Sub", [x, means]), deviations])
     try:
         if found == "aten":
             return _aten(g, node, inputs)

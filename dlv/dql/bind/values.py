@@ -242,9 +242,11 @@ def _best(binder: Binder, call: ast.Call, name: str, args: Sequence[ast.Argument
             hint=f'{name}(m, m["loss"])',
         )
     binder = binder.within(clause=f"{name}(..)", titles={})
-    by = scalar(binder, args[1].value)
-    binder.expect(args[1].value, by, NUMBER, TEXT, TIME)
-    part: Any = args[0].value
+    part: Any
+    decides: Any
+    part, decides = (each.value for each in args)
+    by = scalar(binder, decides)
+    binder.expect(decides, by, NUMBER, TEXT, TIME)
     found = value(binder, part)
     if isinstance(found, Whole):
         whole = relations.Whole(found.variable.unique)

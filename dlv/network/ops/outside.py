@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from typing import TYPE_CHECKING
 
 from dlv.canonical import dumps
@@ -19,6 +21,46 @@ _NUMBERS = (
     *("operator.", "_operator.", "math.", "builtins.", "torch.sym_"),
     *("aten.sym_", "aten.item.", "aten._local_scalar_dense."),
 )
+
+
+# Layers of Keras that change the data of training alone.
+_IN_TRAINING = frozenset(
+    (
+        *("RandomBrightness", "RandomContrast", "RandomFlip", "RandomRotation"),
+        *("RandomTranslation", "RandomZoom", "GaussianNoise", "GaussianDropout", "AlphaDropout"),
+        *("Dropout", "StochasticDepth"),  # the first with a shape of its noise
+        *(f"SpatialDropout{axes}D" for axes in (1, 2, 3)),
+    )
+)
+
+
+_LEAST = 1e-7  # deviation that Keras divides by
+
+
+def standardising(node: Node) -> tuple[list[float], list[float]] | None:
+    """Means and deviations of a Normalization of Keras that has them among its settings.
+
+    They are subtracted from the last axis, and divide it; None for any other node.
+    """
+    source = node.source or {}
+    if source.get("dialect") != "keras" or source.get("op") != "Normalization":
+        return None
+    try:
+        config = json.loads(source["kwargs"]["config"]["c"])
+        means, variances = (
+            [float(x) for x in (value if isinstance(value, list) else [value])]
+            for value in (config["mean"], config["variance"])
+        )
+        axis, invert = config.get("axis", -1), config.get("invert", False)
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
+    named = axis if isinstance(axis, list) else [axis]
+    rank = len(node.out_shape or ())
+    if named not in ([-1], [rank - 1]) or invert or len(node.inputs) != 1:
+        return None
+    if len(means) != len(variances) or not all(x >= 0 for x in variances):
+        return None
+    return means, [max(math.sqrt(x), _LEAST) for x in variances]
 
 
 class Loss(Op):
@@ -64,6 +106,14 @@ class Raw(Op):
     variants = ("raw",)
     raw = True
 
+    def passes(self, node: Node) -> bool:
+        source = node.source or {}
+        return (
+            source.get("dialect") == "keras"
+            and source.get("op") in _IN_TRAINING
+            and len(node.inputs) == 1
+        )
+
     def gives_number(self, node: Node) -> bool:
         called = (node.source or {}).get("op")
         return isinstance(called, str) and called.startswith(_NUMBERS)
@@ -90,13 +140,24 @@ class Raw(Op):
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
         from dlv.network.aten.calls import run_call
 
-        return run_call(node, run)
+        if self.passes(node):
+            return (run.inputs[0],)
+        known = standardising(node)
+        if known is None:
+            return run_call(node, run)
+        import numpy as np
+
+        x = run.inputs[0]
+        means, deviations = (np.asarray(each, x.dtype) for each in known)
+        return ((x - means) / deviations,)
 
     def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
         """Of places and flags, which no precision computes otherwise; of all else nothing."""
         import dlv.network.bounds.grains as grains
         from dlv.network.aten.calls import run_call
 
+        if self.passes(node):
+            return (run.inputs[0],)
         nothing = NoRule(node, "it is outside the vocabulary")
         if node.params or not all(
             grains.whole_numbers(run.inputs, ball.centre) for ball in run.inputs

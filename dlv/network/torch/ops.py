@@ -12,6 +12,7 @@ from typing import Any
 from dlv.network.graph import Node
 from dlv.network.inference import attribute_faults, enough
 from dlv.network.ops.op import op_of
+from dlv.network.ops.outside import standardising
 from dlv.network.torch.ops_shapes import reshape
 from dlv.network.torch.types import Call, Run, functional, refuse, torch
 from dlv.network.vocabulary import slots
@@ -242,6 +243,11 @@ def _weighed(x: Any, attrs: Mapping[str, Any], convolve: Any) -> Any:
 def run_of(node: Node, *, positions: bool = False) -> Run:
     """What runs the node; `positions`: the second output of a POOL is read too."""
     if op_of(node).raw:
+        if op_of(node).passes(node):
+            return lambda call: call.inputs[0]
+        known = standardising(node)
+        if known is not None:
+            return _standardised(*known)
         source = node.source or {}
         raise refuse(
             node,
@@ -259,6 +265,14 @@ def run_of(node: Node, *, positions: bool = False) -> Run:
     if node.op == "POOL":
         return pool(node, positions=positions)
     return _MAKERS[node.op](node)
+
+
+def _standardised(means: Sequence[float], deviations: Sequence[float]) -> Run:
+    def run(call: Call) -> Any:
+        x = call.inputs[0]
+        return (x - x.new_tensor(means)) / x.new_tensor(deviations)
+
+    return run
 
 
 def _relu(node: Node) -> Run:

@@ -344,6 +344,24 @@ def read_batch_norm(use: Use) -> Port:
     return use.add("NORM", "BATCH", attrs, params=params)
 
 
+_FITTED = "statistics that `adapt` found are fixed in Keras; training the network updates them"
+_LEAST = 1e-14  # the square of the least deviation that Keras divides by
+
+
+def read_normalization(use: Use) -> Port:
+    """What `adapt` was told of the data: a norm by kept statistics, over the last axis."""
+    axis, shape = use.config.get("axis", -1), use.shape()
+    given = axis if isinstance(axis, list) else [axis]
+    if given not in ([-1], [len(shape) - 1]) or flag(use.config, "invert", False):
+        raise Unsayable("it is not over the last axis, or the other way round")
+    if use.config.get("mean") is not None or use.config.get("variance") is not None:
+        raise Unsayable("its statistics are settings")
+    use.graph.note(_FITTED, use.name)
+    params = {"running_mean": use.tensor("mean"), "running_var": use.tensor("variance")}
+    attrs = {"eps": _LEAST, "axis": len(shape) - 1, "momentum": 0.0}
+    return use.add("NORM", "BATCH", attrs, params=params)
+
+
 def read_layer_norm(use: Use) -> Port:
     axis, rank = _norm_axes(use), len(use.shape())
     if axis != list(range(axis[0], rank)):
@@ -414,6 +432,7 @@ READERS: Mapping[str, Convert] = {
     "EinsumDense": read_einsum_dense,
     "Embedding": read_embedding,
     "BatchNormalization": read_batch_norm,
+    "Normalization": read_normalization,
     "LayerNormalization": read_layer_norm,
     "RMSNormalization": read_rms_norm,
     "GroupNormalization": read_group_norm,
