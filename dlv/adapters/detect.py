@@ -11,7 +11,7 @@ from pathlib import PurePath
 
 from dlv.adapters import archive
 from dlv.adapters.source import Source
-from dlv.errors import DlvError
+from dlv.errors import DlvError, UsageError
 
 HEAD_BYTES = 1 << 20
 
@@ -103,6 +103,8 @@ _BY_NAME = {
 }
 
 
+_DISTRIBUTED = ".distcp"
+
 # What a file of this name is meant to be. Other names mean too much else.
 CLAIMED = {
     ".safetensors": "safetensors",
@@ -123,6 +125,14 @@ def detect(path: str) -> str:
         head = bytes(file.read(0, min(file.size, HEAD_BYTES)))
         # A compound name like `events.out.tfevents.123.host` has no one suffix.
         suffix = PurePath(file.name).suffix.lower()
+        if suffix == _DISTRIBUTED:
+            folder = PurePath(path).parent.name or "FOLDER"
+            raise UsageError(
+                f"{file.name} is a part of a checkpoint of torch.distributed.checkpoint",
+                why="which tensors it holds is known from a pickle alone",
+                hint="python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
+                f" {folder} {folder}.pt",
+            )
         return _binary(file, head, suffix) or _text(head, file, suffix) or "binary"
 
 

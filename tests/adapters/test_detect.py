@@ -312,3 +312,12 @@ def test_loads_no_numpy() -> None:
     code = "import sys, dlv.adapters.detect; print({'numpy', 'torch', 'yaml'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+def test_a_part_of_a_distributed_checkpoint_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "step-100" / "__0_0.distcp"
+    path.parent.mkdir()
+    path.write_bytes(b"PK\x03\x04" + bytes(60))
+    with pytest.raises(UsageError, match=r"torch\.distributed\.checkpoint") as caught:
+        detect(str(path))
+    assert "dcp_to_torch step-100 step-100.pt" in (caught.value.hint or "")

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import dlv.evaluation.engines as engines
 from dlv.errors import UsageError
 from dlv.network.graph import Input, Network, Node
+from dlv.network.ops.op import NotRunnable
 from dlv.network.program import Program, program
 from dlv.network.vocabulary import complete
 
@@ -22,7 +23,6 @@ zoo: Any = pytest.importorskip("tests.zoo.models")
 traces: Any = pytest.importorskip("tests.zoo.traced")
 
 Array = NDArray[Any]
-BEYOND_NUMPY = {"unet", "gpt", "functional", "rolled", "pools", "masked"}
 
 
 @pytest.fixture(autouse=True)
@@ -51,8 +51,7 @@ def test_all_give_the_same_scores(name: str) -> None:
     wanted = engines.engine("torch", steps, tensor).scores(given)
     assert wanted.dtype == np.float64
     others = [("torch", "float32", 3e-6), ("onnxruntime", "float32", 3e-6)]
-    if name not in BEYOND_NUMPY:
-        others += [("numpy", "float64", 1e-12), ("numpy", "float32", 3e-6)]
+    others += [("numpy", "float64", 1e-12), ("numpy", "float32", 3e-6)]
     for which, precision, most in others:
         found = engines.engine(which, steps, tensor, precision).scores(given)
         assert (found.dtype, found.shape) == (np.dtype(precision), wanted.shape)
@@ -198,3 +197,38 @@ def test_texts_are_no_tensors_of_torch() -> None:
     made = engines.engine("torch", program(network), no_tensor)
     with pytest.raises(UsageError, match="torch has no tensors of"):
         made.scores({"x": np.array(["a", "b"], object)})
+
+
+def bessel(op: str = "aten.special_i0.default", dialect: str = "aten") -> Program:
+    source = {"dialect": dialect, "op": op, "args": [{"n": 0}], "kwargs": {}}
+    node = Node("bessel", "OP", "raw", {}, (("x", 0),), {}, source, out_shape=("B", 3))
+    return program(Network((Input("x", ("B", 3), "float32"),), (node,), (("bessel", 0),)))
+
+
+def none(name: str) -> Array:
+    raise AssertionError(name)
+
+
+def test_without_a_name_torch_runs_what_numpy_cannot() -> None:
+    engine = engines.engine(None, bessel(), none)
+    x = np.linspace(-1, 1, 6).reshape(2, 3)
+    found = engine.scores({"x": x})
+    assert np.allclose(found, np.i0(x))
+    assert engine.name == "torch"
+    assert "`bessel`" in str(getattr(engine, "why", ""))
+
+
+def test_without_a_name_numpy_runs_what_it_can() -> None:
+    engine = engines.engine(None, bessel("aten.exp.default"), none)
+    x = np.ones((2, 3))
+    assert np.allclose(engine.scores({"x": x}), np.exp(x))
+    assert (engine.name, getattr(engine, "why", None)) == ("numpy", None)
+
+
+def test_what_nothing_runs_is_still_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = {"x": np.ones((2, 3))}
+    with pytest.raises(NotRunnable, match="`bessel`"):
+        engines.engine(None, bessel("Odd", "keras"), none).scores(x)
+    monkeypatch.setattr(engines, "find_spec", lambda _: None)
+    with pytest.raises(NotRunnable, match="`bessel`"):
+        engines.engine(None, bessel(), none).scores(x)
