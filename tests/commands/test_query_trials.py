@@ -152,7 +152,7 @@ def test_from_python(tried: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_events_stand_on_lines_and_the_result_on_the_last(filled: Path) -> None:
+def test_events_go_to_stderr_and_stdout_holds_the_one_result(filled: Path) -> None:
     """With workers that are processes."""
     (filled / "own_trainer.py").write_text(trying.TRAINER)
     (filled / "base.toml").write_text(trying.CONFIG)
@@ -166,7 +166,7 @@ def test_events_stand_on_lines_and_the_result_on_the_last(filled: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    *events, last = map(json.loads, done.stdout.splitlines())
+    events, last = list(map(json.loads, done.stderr.splitlines())), json.loads(done.stdout)
     assert {event["event"] for event in events} >= {"trial"}
     jsonschema.validate(last, json.loads((SCHEMAS / "query.json").read_text()))
     assert [trial["step"] for trial in last["trials"]] == [20, 5, 5, 5]

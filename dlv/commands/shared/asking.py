@@ -124,14 +124,8 @@ class Session:
             self.watched.close()
 
     def _emit(self, documents: Sequence[dict[str, Any]]) -> None:
-        output = self.call.output
         several = {"kind": "several", "results": documents}
-        document = documents[0] if len(documents) == 1 else several
-        if not self.watched.used:
-            output.emit("query", document)
-            return
-        text = output.dumps({"schema": "dlv/query/1", **document})  # on the last line
-        output.write(json.dumps(json.loads(text), ensure_ascii=True) + "\n")
+        self.call.output.emit("query", documents[0] if len(documents) == 1 else several)
 
     def _print(self, shown: Shown, place: int, documents: list[dict[str, Any]]) -> None:
         output = self.call.output
@@ -184,19 +178,14 @@ EACH = 60.0  # seconds between two lines on how far it is
 
 
 class Watched:
-    """Shows progress from the first that there is, until it is closed.
-
-    `used`: trials have run, so that with --json their events stand on lines of their own.
-    """
+    """Shows progress from the first that there is, until it is closed."""
 
     def __init__(self, call: Invocation) -> None:
-        self.used = False
         self._call = call
         self._shown = ExitStack()
         self._show: Callable[[Progress], None] | None = None
 
     def __call__(self, progress: Progress) -> None:
-        self.used = True
         if self._show is None:
             self._show = self._shown.enter_context(watching(self._call))
         self._show(progress)
@@ -241,10 +230,10 @@ def _event(call: Invocation) -> Callable[[Any], None]:
 
 
 def _json(call: Invocation, document: dict[str, Any]) -> None:
-    """One line; the result of the command comes last."""
+    """A line on stderr: stdout is for the one document that the command prints."""
     text = json.dumps(json.loads(call.output.dumps(document)), ensure_ascii=True)
-    call.output.write(text + "\n")
-    call.output.stdout.flush()
+    call.output.stderr.write(text + "\n")
+    call.output.stderr.flush()
 
 
 class _Lines:

@@ -61,8 +61,8 @@ def test_and_one_from_time_to_time(shown: Any) -> None:
 
 def test_json_objects_one_a_line(shown: Any) -> None:
     stdout, stderr = shown(json=True, each=0.0)
-    assert stderr == ""
-    events = [json.loads(line, parse_constant=pytest.fail) for line in stdout.splitlines()]
+    assert stdout == ""
+    events = [json.loads(line, parse_constant=pytest.fail) for line in stderr.splitlines()]
     assert [event["event"] for event in events] == ["note", "progress", "trial", "progress"]
     assert events[2]["metrics"] == {"loss": "NaN"}
 
