@@ -21,6 +21,11 @@ FUNCTIONS: Mapping[str, Function] = {**POINTWISE, **REDUCING, **MOVING, **MAKING
 DIALECT = "aten"
 _ENGINE = "pip install 'dlv[torch]', and dlv eval --engine torch"
 _MOST_DEPTH = 8
+# What arguments that no importer records lead to; networks may come from anywhere.
+_FAULTS = (
+    *(Unknown, ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError),
+    *(TypeError, ValueError),
+)
 
 
 def function_of(op: str) -> Function | None:
@@ -47,10 +52,10 @@ def run_call(node: Node, run: Run) -> tuple[Array, ...]:
     try:
         args = [_argument(node, run, item, 0) for item in source.get("args", [])]
         kwargs = {k: _argument(node, run, v, 0) for k, v in source.get("kwargs", {}).items()}
-        found = function(at, *args, **kwargs)
-    except (Unknown, TypeError, ValueError, IndexError, AttributeError) as error:
+        result = function(at, *args, **kwargs)
+    except _FAULTS as error:
         raise NotRunnable(node, f"{op}: {error}", hint="dlv eval --engine torch") from error
-    outputs: Sequence[Any] = found if isinstance(found, tuple) else (found,)
+    outputs: Sequence[Any] = result if isinstance(result, tuple) else (result,)
     return tuple(np.asarray(each) for each in outputs)
 
 

@@ -29,8 +29,8 @@ def _addmm(
 
 
 def _linear(_: Precision, input: Array, weight: Array, bias: Array | None = None) -> Array:  # noqa: A002
-    found = np.matmul(input, weight.T)
-    return np.asarray(found if bias is None else found + bias)
+    result = np.matmul(input, weight.T)
+    return np.asarray(result if bias is None else result + bias)
 
 
 def _einsum(_: Precision, equation: str, tensors: Sequence[Array], path: Any = None) -> Array:
@@ -41,8 +41,8 @@ def _einsum(_: Precision, equation: str, tensors: Sequence[Array], path: Any = N
 def _bilinear(
     _: Precision, input1: Array, input2: Array, weight: Array, bias: Array | None = None
 ) -> Array:
-    found = np.einsum("...i,oij,...j->...o", input1, weight, input2, optimize=True)
-    return np.asarray(found if bias is None else found + bias)
+    result = np.einsum("...i,oij,...j->...o", input1, weight, input2, optimize=True)
+    return np.asarray(result if bias is None else result + bias)
 
 
 def _normalized(x: Array, count: int) -> tuple[int, ...]:
@@ -59,9 +59,9 @@ def _layer_norm(
     cudnn_enable: bool = True,  # noqa: ARG001
 ) -> Array:
     x = at.floating(input)
-    found = standardised.values(x, _normalized(x, len(whole(normalized_shape))), eps)
-    found = found if weight is None else found * weight
-    return np.asarray(found if bias is None else found + bias)
+    result = standardised.values(x, _normalized(x, len(whole(normalized_shape))), eps)
+    result = result if weight is None else result * weight
+    return np.asarray(result if bias is None else result + bias)
 
 
 def _rms_norm(
@@ -74,8 +74,8 @@ def _rms_norm(
     x = at.floating(input)
     least = float(np.finfo(x.dtype).eps) if eps is None else eps
     along = _normalized(x, len(whole(normalized_shape)))
-    found = standardised.values(x, along, least, mean=False)
-    return np.asarray(found if weight is None else found * weight)
+    result = standardised.values(x, along, least, mean=False)
+    return np.asarray(result if weight is None else result * weight)
 
 
 def _group_norm(
@@ -89,14 +89,14 @@ def _group_norm(
 ) -> Array:
     x = at.floating(input)
     groups = x.reshape(x.shape[0], int(num_groups), -1)
-    found = standardised.values(groups, (2,), eps).reshape(x.shape)
-    return _affine(found, weight, bias)
+    result = standardised.values(groups, (2,), eps).reshape(x.shape)
+    return _affine(result, weight, bias)
 
 
 def _affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
     shape = (1, -1, *(1,) * (x.ndim - 2))
-    found = x if weight is None else x * weight.reshape(shape)
-    return np.asarray(found if bias is None else found + bias.reshape(shape))
+    result = x if weight is None else x * weight.reshape(shape)
+    return np.asarray(result if bias is None else result + bias.reshape(shape))
 
 
 def _batch_norm(
@@ -120,8 +120,8 @@ def _batch_norm(
 
 
 def _per_axis(value: Any, count: int) -> list[int]:
-    found = whole(value)
-    return found * count if len(found) == 1 else found
+    result = whole(value)
+    return result * count if len(result) == 1 else result
 
 
 def _convolution(
@@ -150,12 +150,12 @@ def _convolution(
     filters = windows.kernel_first("kernel_last", weight)
     if transposed:
         spreading = windows.spreading(attrs, x.shape[1:-1])
-        found = windows.spread(x, filters, spreading, int(groups))
+        result = windows.spread(x, filters, spreading, int(groups))
     else:
         sliding = windows.sliding(attrs, x.shape[1:-1])
-        found = windows.convolve(x, filters, sliding, int(groups))
-    found = windows.channels_back(found if bias is None else found + bias, "first")
-    return found[0] if alone else found
+        result = windows.convolve(x, filters, sliding, int(groups))
+    result = windows.channels_back(result if bias is None else result + bias, "first")
+    return result[0] if alone else result
 
 
 def _padding(padding: Any, kernel: Sequence[int], dilations: Sequence[int]) -> list[list[int]]:
@@ -278,13 +278,13 @@ def _along(x: Array, axis: int, new: int, share: float, kind: str, align: bool) 
     taps = (0, 1) if kind == "linear" else (-1, 0, 1, 2)
     shape = [1] * x.ndim
     shape[axis] = new
-    found: Any = 0
+    result: Any = 0
     for tap in taps:
         distance = at - (first + tap)
         weight = np.maximum(1 - np.abs(distance), 0) if kind == "linear" else _cubic(distance)
         index = np.clip(first + tap, 0, length - 1).astype(int)
-        found = found + x.take(index, axis) * weight.astype(x.dtype).reshape(shape)
-    return np.asarray(found)
+        result = result + x.take(index, axis) * weight.astype(x.dtype).reshape(shape)
+    return np.asarray(result)
 
 
 def _adaptive(at: Precision, self: Array, output_size: Any) -> Array:

@@ -10,14 +10,14 @@ import numpy as np
 from dlv.kinds import Array
 from dlv.network.aten.precision import Function, Operand, Precision, whole
 
-_MOST = 1 << 31  # elements that a call may ask for
+_MOST = 1 << 28  # elements that a call may ask for
 
 
 def _sized(size: Any) -> tuple[int, ...]:
-    found = tuple(whole(size))
-    if any(length < 0 for length in found) or np.prod(found, dtype=float) > _MOST:
-        raise ValueError(f"{list(found)} is no size that fits in memory")
-    return found
+    result = tuple(whole(size))
+    if any(length < 0 for length in result) or np.prod(result, dtype=float) > _MOST:
+        raise ValueError(f"{list(result)} is no size that fits in memory")
+    return result
 
 
 def _usual(at: Precision, value: Operand, dtype: str | None) -> np.dtype[Any]:

@@ -151,12 +151,12 @@ def _places(indices: Sequence[Any]) -> tuple[Any, ...]:
 def _index_put(
     _: Precision, self: Array, indices: Sequence[Any], values: Array, accumulate: bool = False
 ) -> Array:
-    found, places = self.copy(), _places(indices)
+    result, places = self.copy(), _places(indices)
     if accumulate:
-        np.add.at(found, places, values.astype(self.dtype))
+        np.add.at(result, places, values.astype(self.dtype))
     else:
-        found[places] = values
-    return found
+        result[places] = values
+    return result
 
 
 def _index_select(_: Precision, self: Array, dim: int, index: Array) -> Array:
@@ -186,23 +186,23 @@ def _source(src: Operand, index: Array) -> Any:
 
 
 def _scatter(_: Precision, self: Array, dim: int, index: Array, src: Operand) -> Array:
-    found = self.copy()
-    found[_within(self, dim % self.ndim, index)] = _source(src, index)
-    return found
+    result = self.copy()
+    result[_within(self, dim % self.ndim, index)] = _source(src, index)
+    return result
 
 
 def _scatter_add(_: Precision, self: Array, dim: int, index: Array, src: Array) -> Array:
-    found = self.copy()
-    np.add.at(found, _within(self, dim % self.ndim, index), _source(src, index))
-    return found
+    result = self.copy()
+    np.add.at(result, _within(self, dim % self.ndim, index), _source(src, index))
+    return result
 
 
 def _index_add(
     _: Precision, self: Array, dim: int, index: Array, source: Array, *, alpha: Operand = 1
 ) -> Array:
-    found = np.moveaxis(self.copy(), dim, 0)
-    np.add.at(found, index, np.moveaxis(source * np.asarray(alpha, self.dtype), dim, 0))
-    return np.moveaxis(found, 0, dim)
+    result = np.moveaxis(self.copy(), dim, 0)
+    np.add.at(result, index, np.moveaxis(source * np.asarray(alpha, self.dtype), dim, 0))
+    return np.moveaxis(result, 0, dim)
 
 
 def _slice_scatter(
@@ -214,15 +214,15 @@ def _slice_scatter(
     end: Any = None,
     step: int = 1,
 ) -> Array:
-    found = self.copy()
-    _part(found, dim, slice(_plain(start), _plain(end), int(step)))[...] = src
-    return found
+    result = self.copy()
+    _part(result, dim, slice(_plain(start), _plain(end), int(step)))[...] = src
+    return result
 
 
 def _select_scatter(_: Precision, self: Array, src: Array, dim: int, index: int) -> Array:
-    found = self.copy()
-    np.moveaxis(found, dim, 0)[int(index)] = src
-    return found
+    result = self.copy()
+    np.moveaxis(result, dim, 0)[int(index)] = src
+    return result
 
 
 def _diagonal(_: Precision, self: Array, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Array:

@@ -60,10 +60,10 @@ def _div(at: Precision, self: Operand, other: Operand, rounding_mode: str | None
     first, second = at.together(self, other)
     if rounding_mode == "floor":
         return np.asarray(np.floor_divide(first, second))
-    found = at.floating(first) / at.floating(second)
+    result = at.floating(first) / at.floating(second)
     if rounding_mode == "trunc":
-        return np.asarray(np.trunc(found)).astype(first.dtype)
-    return np.asarray(found)
+        return np.asarray(np.trunc(result)).astype(first.dtype)
+    return np.asarray(result)
 
 
 def _pow(at: Precision, self: Operand, exponent: Operand) -> Array:
@@ -72,8 +72,8 @@ def _pow(at: Precision, self: Operand, exponent: Operand) -> Array:
 
 
 def _clamp(at: Precision, self: Array, min: Any = None, max: Any = None) -> Array:  # noqa: A002
-    given = [each for each in (min, max) if each is not None]
-    x = at.together(self, *given)[0]
+    limits = [each for each in (min, max) if each is not None]
+    x = at.together(self, *limits)[0]
     low = x if min is None else np.maximum(x, np.asarray(min).astype(x.dtype))
     return np.asarray(low if max is None else np.minimum(low, np.asarray(max).astype(x.dtype)))
 

@@ -63,9 +63,9 @@ class Precision:
         for level in levels:
             if not level:
                 continue
-            found = _widest(level)
-            if best is None or _category(found) > _category(best):
-                best = found
+            result = _widest(level)
+            if best is None or _category(result) > _category(best):
+                best = result
         if best is None:
             raise Unknown("nothing to compute with")
         return best

@@ -90,8 +90,8 @@ def _over(function: Any) -> Function:
 def _place(function: Any) -> Function:
     def call(_: Precision, self: Array, dim: int | None = None, keepdim: bool = False) -> Array:
         if dim is None:
-            found = np.asarray(function(self.reshape(-1)))
-            return found.reshape((1,) * self.ndim) if keepdim else found
+            result = np.asarray(function(self.reshape(-1)))
+            return result.reshape((1,) * self.ndim) if keepdim else result
         return np.asarray(function(self, axis=dim, keepdims=keepdim))
 
     return call
@@ -119,8 +119,8 @@ def _logsumexp(at: Precision, self: Array, dim: Any, keepdim: bool = False) -> A
     along = axes(dim, x.ndim)
     most = x.max(axis=along, keepdims=True)
     most = np.where(np.isfinite(most), most, 0).astype(x.dtype)
-    found = np.log(np.exp(x - most).sum(axis=along, keepdims=True)) + most
-    return np.asarray(found if keepdim else found.squeeze(along))
+    result = np.log(np.exp(x - most).sum(axis=along, keepdims=True)) + most
+    return np.asarray(result if keepdim else result.squeeze(along))
 
 
 def _norm(
@@ -134,18 +134,18 @@ def _norm(
     x = at.floating(at.of(self, dtype))
     size, along = np.abs(x), axes(dim, x.ndim)
     if ord in (float("inf"), float("-inf")):
-        found = (size.max if ord > 0 else size.min)(axis=along, keepdims=keepdim)
+        result = (size.max if ord > 0 else size.min)(axis=along, keepdims=keepdim)
     elif ord == 0:
-        found = (size != 0).sum(axis=along, keepdims=keepdim)
+        result = (size != 0).sum(axis=along, keepdims=keepdim)
     elif ord == 1:
-        found = size.sum(axis=along, keepdims=keepdim)
+        result = size.sum(axis=along, keepdims=keepdim)
     elif ord == 2:
-        found = np.sqrt(np.square(x).sum(axis=along, keepdims=keepdim))
+        result = np.sqrt(np.square(x).sum(axis=along, keepdims=keepdim))
     else:
-        found = (size ** x.dtype.type(ord)).sum(axis=along, keepdims=keepdim) ** x.dtype.type(
+        result = (size ** x.dtype.type(ord)).sum(axis=along, keepdims=keepdim) ** x.dtype.type(
             1 / ord
         )
-    return np.asarray(found).astype(x.dtype, copy=False)
+    return np.asarray(result).astype(x.dtype, copy=False)
 
 
 def _order(x: Array, dim: int, descending: bool) -> Array:
@@ -191,8 +191,8 @@ def _searchsorted(
 ) -> Array:
     if sorted_sequence.ndim != 1 or sorter is not None:
         raise Unknown("a search in several rows")
-    found = np.searchsorted(sorted_sequence, self, "right" if right or side == "right" else "left")
-    return np.asarray(found).astype(np.int32 if out_int32 else np.int64)
+    result = np.searchsorted(sorted_sequence, self, "right" if right or side == "right" else "left")
+    return np.asarray(result).astype(np.int32 if out_int32 else np.int64)
 
 
 def _bucketize(at: Precision, self: Any, boundaries: Array, **options: Any) -> Array:
