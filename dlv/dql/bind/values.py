@@ -238,7 +238,7 @@ def _best(binder: Binder, call: ast.Call, name: str, args: Sequence[ast.Argument
     if len(args) != 2 or any(isinstance(each.value, ast.Star) for each in args):
         raise binder.fault(
             call.span,
-            f"{name} takes what is wanted, and what decides",
+            f"{name} takes a value and what to compare",
             hint=f'{name}(m, m["loss"])',
         )
     binder = binder.within(clause=f"{name}(..)", titles={})

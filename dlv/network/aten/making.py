@@ -16,7 +16,7 @@ _MOST = 1 << 28  # elements that a call may ask for
 def _sized(size: Any) -> tuple[int, ...]:
     result = tuple(whole(size))
     if any(length < 0 for length in result) or np.prod(result, dtype=float) > _MOST:
-        raise ValueError(f"{list(result)} is no size that fits in memory")
+        raise ValueError(f"a tensor of size {list(result)} is too large")
     return result
 
 

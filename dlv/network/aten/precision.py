@@ -33,7 +33,7 @@ class Precision:
         if name.startswith(("float", "bfloat")):
             return self.float
         if not name.startswith(("int", "uint", "bool")):
-            raise Unknown(f"{name} is no dtype that numpy computes with")
+            raise Unknown(f"numpy has no dtype {name}")
         return np.dtype(name)
 
     def of(self, x: Array, dtype: str | None) -> Array:
@@ -78,7 +78,7 @@ class Precision:
 
 def _category(dtype: np.dtype[Any]) -> int:
     if dtype.kind not in _CATEGORIES:
-        raise Unknown(f"{dtype} is no dtype that dlv computes with")
+        raise Unknown(f"numpy cannot combine {dtype} with other dtypes")
     return {"b": 0, "i": 1, "u": 1, "f": 2}[dtype.kind]
 
 
