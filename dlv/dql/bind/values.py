@@ -237,9 +237,7 @@ def _best(binder: Binder, call: ast.Call, name: str, args: Sequence[ast.Argument
     """argmin(m, m["loss"]): of the rows the version, or a value of it, where another is least."""
     if len(args) != 2 or any(isinstance(each.value, ast.Star) for each in args):
         raise binder.fault(
-            call.span,
-            f"{name} takes a value and what to compare",
-            hint=f'{name}(m, m["loss"])',
+            call.span, f"{name} takes a value and what to compare", hint=f'{name}(m, m["loss"])'
         )
     binder = binder.within(clause=f"{name}(..)", titles={})
     part: Any
