@@ -24,7 +24,7 @@ from dlv.errors import UsageError, nearest, require
 from dlv.kinds import Array
 from dlv.network.forward import Forward, sizes_of
 from dlv.network.graph import Network, Node, Port
-from dlv.network.ops.op import NotRunnable, op_of
+from dlv.network.ops.op import NotRunnable, op_of, title
 from dlv.network.program import Program
 from dlv.weights.arrays import to_array
 
@@ -173,7 +173,7 @@ class FirstThatRuns:
             if self._begun or other is None:
                 raise
             self._running = engine(other, *self._given)
-            self.why = error.message
+            self.why = f"numpy cannot run layer {title(error.node)}"
             found = self._running.values(inputs)
         self._begun = True
         return found
