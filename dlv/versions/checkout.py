@@ -211,6 +211,8 @@ def _approximate(target: Target, manifest: Manifest, version: str, source: Rough
     item = target.item
     path = PurePosixPath(item.path)
     name = f"{path.stem}.{source.planes}-plane{'s' if source.planes > 1 else ''}{path.suffix}"
+    if item.format == "onnx" and path.suffix != ".onnx":
+        name = path.name  # the model says where its weights are
     new = Tracked(str(path.with_name(name)), item.role, item.format, item.bytes, "", item.step)
     return Target(new, make=partial(_write, target, manifest, version, source))
 

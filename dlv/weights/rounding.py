@@ -115,12 +115,18 @@ def changed(weights: Weights) -> int:
     return sum(old != new for old, new in pairs)
 
 
+# No checksum of the numbers stands in these; a part of such a model cannot be opened alone.
+_UNCHECKED = frozenset(("onnx",))
+
+
 def skeleton(format_: str, frame: bytes, tensors: Sequence[Tensor], tmp: Path) -> bytes | None:
     """What a file has besides its tensors, once these are others: checksums may stand in it.
 
     The file is made once and opened like any other: only if it is whole and holds just these
     tensors is it one that `checkout` may write. None: a fresh file will have to do.
     """
+    if format_ in _UNCHECKED:
+        return frame
     adapter = registry.adapter(format_)
     with TemporaryFile(tmp, suffix=adapter.SUFFIX) as out:
         adapter.restore(cast(BinaryIO, out), frame, tensors)

@@ -12,6 +12,7 @@ import dlv.upkeep.check as check
 import dlv.versions.add as adding
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as committing
+import dlv.versions.quantize as quantizing
 from dlv.repository.handle import Repository
 from tests.onnx_models import MODELS
 
@@ -38,13 +39,16 @@ def committed(folder: Path, *words: str) -> Repository:
     return repository
 
 
-def checked_out(repository: Repository) -> dict[str, bytes]:
+def checked_out(
+    repository: Repository, name: str = "net", planes: int | None = None
+) -> dict[str, bytes]:
     request = checkouts.Request(
-        "net",
+        name,
         "Ada",
         repository.root,
         lambda format_, path: adding.open_weights(path, format_),
         to=Path("back"),
+        planes=planes,
     )
     checkouts.checkout(repository, request)
     back = repository.root / "back"
@@ -80,3 +84,24 @@ def test_two_models_over_one_file_each_hold_their_own(tmp_path: Path) -> None:
     assert [t.raw_data for t in whole.graph.initializer] == [
         t.raw_data for t in loaded.graph.initializer
     ]
+
+
+def numbers(model: Path) -> list[Any]:
+    return [onnx.numpy_helper.to_array(item) for item in onnx.load(model).graph.initializer]
+
+
+@pytest.mark.parametrize("way", ["quantized", "planes"])
+def test_approximate_weights_are_in_the_file_that_the_model_names(tmp_path: Path, way: str) -> None:
+    write(tmp_path, "net.onnx", "lenet", "net.data")
+    repository = committed(tmp_path, "net.onnx")
+    if way == "quantized":
+        quantizing.quantize(repository, "net", "uniform:8", author="Ada")
+        found = checked_out(repository, "net-uniform8")
+    else:
+        found = checked_out(repository, planes=2)
+    [model] = [name for name in found if name.endswith(".onnx")]
+    assert found.keys() == {model, "net.data"}
+    rough, exact = numbers(tmp_path / "back" / model), numbers(tmp_path / "net.onnx")
+    assert [x.shape for x in rough] == [x.shape for x in exact]
+    off = [float(abs(a - b).max()) for a, b in zip(rough, exact, strict=True)]
+    assert 0 < max(off) < 0.05
