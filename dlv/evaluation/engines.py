@@ -165,7 +165,7 @@ class FirstThatRuns:
 
     def values(self, inputs: Mapping[str, Array]) -> Mapping[Port, Array]:
         try:
-            found = self._running.values(inputs)
+            values = self._running.values(inputs)
         except NotRunnable as error:
             program, _, precision = self._given
             other = _runner_of(program, precision)
@@ -174,9 +174,9 @@ class FirstThatRuns:
                 raise
             self._running = engine(other, *self._given)
             self.why = f"numpy cannot run layer {title(error.node)}"
-            found = self._running.values(inputs)
+            values = self._running.values(inputs)
         self._begun = True
-        return found
+        return values
 
 
 def _runner_of(program: Program, precision: str) -> str | None:

@@ -46,10 +46,10 @@ def load_torchvision() -> None:
         return
     for name in [name for name in sys.modules if name.startswith("torchvision")]:
         del sys.modules[name]
-    library: Any = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
-    _KEPT.append(library)
+    operators: Any = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
+    _KEPT.append(operators)
     for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        operators.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     import torchvision  # noqa: F401
 
 

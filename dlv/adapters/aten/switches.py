@@ -1,4 +1,4 @@
-"""Hugging Face's models set so that torch.export can take them apart; what they answer stays."""
+"""Settings of Hugging Face models that torch.export needs; they do not change the outputs."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ _IMPLEMENTATION = "_experts_implementation_internal"
 
 @contextlib.contextmanager
 def exportable(module: Any, named: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Switch off what is no tensor operation, for a while; gives what to tell of it.
+    """Within the block, the module runs tensor operations only; yields notes for the user.
 
-    Models of text return an object that a next call could go on from, unless told not to. Whoever
-    hands such an object in, or names that switch, gets what they ask for. Experts are multiplied
-    by a kernel of the library's own, which nothing else runs.
+    Language models return a cache object by default, which torch.export cannot flatten. Callers
+    who pass a cache, or `use_cache` itself, keep what they chose. Mixtures of experts call a
+    kernel that exists in transformers alone.
     """
     configs = {id(c): c for each in module.modules() if (c := vars(each).get("config")) is not None}
-    asked = "use_cache" in named or named.get("past_key_values") is not None
+    cache_chosen = "use_cache" in named or named.get("past_key_values") is not None
     experts = any(hasattr(type(each), "_apply_gate") for each in module.modules())
-    before: list[tuple[Any, str, Any]] = []
+    changed_settings: list[tuple[Any, str, Any]] = []
     notes: dict[str, None] = {}
     for config in configs.values():
-        if not asked and getattr(config, "use_cache", None) is True:
-            before.append((config, "use_cache", True))
+        if not cache_chosen and getattr(config, "use_cache", None) is True:
+            changed_settings.append((config, "use_cache", True))
             config.use_cache = False
             notes[_CACHE] = None
-        kept = getattr(config, _IMPLEMENTATION, None)
-        if experts and isinstance(kept, str) and kept not in ("eager", "batched_mm"):
-            before.append((config, _IMPLEMENTATION, kept))
+        kernel = getattr(config, _IMPLEMENTATION, None)
+        if experts and isinstance(kernel, str) and kernel not in ("eager", "batched_mm"):
+            changed_settings.append((config, _IMPLEMENTATION, kernel))
             setattr(config, _IMPLEMENTATION, "batched_mm")
             notes[_EXPERTS] = None
     try:
         yield list(notes)
     finally:
-        for config, name, value in before:
+        for config, name, value in changed_settings:
             setattr(config, name, value)

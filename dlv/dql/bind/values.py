@@ -134,39 +134,26 @@ def _call(binder: Binder, call: ast.Call) -> Scalar:
 
 
 def _one_value(binder: Binder, part: ast.OneValue) -> Scalar:
-    """A query in place of a value: it has one column, and surely no more than one row."""
-    found = binder.query(part.query)
-    body = found.query.body
+    """A subquery as a value. It selects one column and can give at most one row."""
+    subquery = binder.query(part.query)
+    body = subquery.query.body
     single = isinstance(body, relations.Select) and not body.group_by
-    single = single and any(_aggregates(item.value) for item in body.items)  # type: ignore[union-attr]
-    if len(found.kinds) != 1:
+    single = single and any(relations.aggregates(item.value) for item in body.items)  # type: ignore[union-attr]
+    if len(subquery.kinds) != 1:
         raise binder.fault(part.span, "a query in place of a value selects one column")
-    if found.kinds[0] in (VERSION, LIST):
+    if subquery.kinds[0] in (VERSION, LIST):
         raise binder.fault(
             part.span,
-            f"a query in place of a value selects {WORDS[found.kinds[0]]}",
+            f"a query in place of a value selects {WORDS[subquery.kinds[0]]}",
             hint="m in (select ..) is for versions",
         )
-    if not single and found.query.limit not in (0, 1):
+    if not single and subquery.query.limit not in (0, 1):
         raise binder.fault(
             part.span,
             "a query in place of a value may give many rows",
             hint="select an aggregate, such as max(..), or end it with `limit 1`",
         )
-    return Scalar(relations.OneValue(found.query), found.kinds[0])
-
-
-def _aggregates(tree: Value) -> bool:
-    match tree:
-        case Aggregate():
-            return True
-        case Arithmetic(_, left, right):
-            return _aggregates(left) or _aggregates(right)
-        case Negative(inner) | relations.Applied(_, inner):
-            return _aggregates(inner)
-        case Coalesce(values):
-            return any(map(_aggregates, values))
-    return False
+    return Scalar(relations.OneValue(subquery.query), subquery.kinds[0])
 
 
 def _applied(binder: Binder, call: ast.Call, name: str) -> Scalar:
@@ -234,7 +221,7 @@ def _aggregate(binder: Binder, call: ast.Call, name: str) -> Scalar:
 
 
 def _best(binder: Binder, call: ast.Call, name: str, args: Sequence[ast.Argument]) -> Scalar:
-    """argmin(m, m["loss"]): of the rows the version, or a value of it, where another is least."""
+    """argmin(m, m["loss"]): the version with the least loss; or one of its values."""
     if len(args) != 2 or any(isinstance(each.value, ast.Star) for each in args):
         raise binder.fault(
             call.span, f"{name} takes a value and what to compare", hint=f'{name}(m, m["loss"])'
@@ -245,11 +232,11 @@ def _best(binder: Binder, call: ast.Call, name: str, args: Sequence[ast.Argument
     part, decides = (each.value for each in args)
     by = scalar(binder, decides)
     binder.expect(decides, by, NUMBER, TEXT, TIME)
-    found = value(binder, part)
-    if isinstance(found, Whole):
-        whole = relations.Whole(found.variable.unique)
+    chosen = value(binder, part)
+    if isinstance(chosen, Whole):
+        whole = relations.Whole(chosen.variable.unique)
         return Scalar(Aggregate(name, whole, by=by.value), VERSION)
-    one = single(binder, part, found)
+    one = single(binder, part, chosen)
     return Scalar(Aggregate(name, one.value, by=by.value), one.kind)
 
 

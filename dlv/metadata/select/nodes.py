@@ -340,7 +340,7 @@ def _picked(statement: Statement, ground: str, chain: Chain, place: int) -> Chai
 
 
 def _reached(statement: Statement, ground: str, chain: Chain, hop: Hop) -> Chain:
-    """All nodes behind or before these, each once; plumbing is passed over, as by one hop."""
+    """Every node that can be reached from these, once; RESHAPE nodes are skipped as in `.next`."""
     if chain.empty:
         return _NOTHING
     start = _step(statement, chain, _distinct(chain))

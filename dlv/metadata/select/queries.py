@@ -11,7 +11,7 @@ from dlv.metadata.schemas import NAN
 from dlv.metadata.select import relations as r
 from dlv.metadata.select.plan import variables, where
 from dlv.metadata.select.scope import Expression, Range, Statement, joined
-from dlv.metadata.select.values import aggregates, column, possible, shown, value, version_shown
+from dlv.metadata.select.values import column, possible, shown, value, version_shown
 
 _MOST_SOURCES = 60  # SQLite joins 64 tables
 _MOST_WITHIN = 3
@@ -271,7 +271,7 @@ def _select(
     """`output`: versions and values as they are shown. `as_set`: no order, nor any limit."""
     tables, own = _ranges(s, select)
     conditions = where(s, select, own)
-    whole = any(map(aggregates, (item.value for item in select.items))) or select.having
+    whole = any(map(r.aggregates, (item.value for item in select.items))) or select.having
     columns = [shown(s, item.value) if output else value(s, item.value) for item in select.items]
     written = [each.sql for each in columns]
     kinds = [each.kind for each in columns]

@@ -254,6 +254,21 @@ Value: TypeAlias = (
     | Output
 )  # fmt: skip
 
+
+def aggregates(value: Value) -> bool:
+    """Whether the value belongs to a group of rows."""
+    match value:
+        case Aggregate():
+            return True
+        case Arithmetic(_, left, right):
+            return aggregates(left) or aggregates(right)
+        case Negative(inner) | Applied(_, inner):
+            return aggregates(inner)
+        case Coalesce(values):
+            return any(map(aggregates, values))
+    return False
+
+
 # Conditions, with the three truth values of SQL
 
 

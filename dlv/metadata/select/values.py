@@ -261,25 +261,9 @@ _SHOWN = (
 _OF_NET = {"net": "structure", "n_nodes": "n_nodes", "n_params": "n_params", "depth": "depth"}
 
 
-def aggregates(value: r.Value) -> bool:
-    """Whether it is asked of a group of rows."""
-    match value:
-        case r.Aggregate():
-            return True
-        case r.Arithmetic(_, left, right):
-            return aggregates(left) or aggregates(right)
-        case r.Negative(inner):
-            return aggregates(inner)
-        case r.Coalesce(values):
-            return any(map(aggregates, values))
-        case r.Applied(_, inner):
-            return aggregates(inner)
-    return False
-
-
 def value(s: Statement, tree: r.Value) -> Expression:
     found = _value(s, tree)
-    return replace(found, grouped=True) if aggregates(tree) else found
+    return replace(found, grouped=True) if r.aggregates(tree) else found
 
 
 def _value(s: Statement, tree: r.Value) -> Expression:

@@ -175,8 +175,8 @@ def _topk(
     sorted: bool = True,  # noqa: A002, ARG001
 ) -> tuple[Array, Array]:
     values, places = _sort(at, self, dim, largest)
-    kept = (*(slice(None),) * (dim % max(self.ndim, 1)), slice(int(k)))
-    return (values[kept], places[kept]) if self.ndim else (values, places)
+    first_k = (*(slice(None),) * (dim % max(self.ndim, 1)), slice(int(k)))
+    return (values[first_k], places[first_k]) if self.ndim else (values, places)
 
 
 def _searchsorted(

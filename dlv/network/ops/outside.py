@@ -163,14 +163,14 @@ class Raw(Op):
             grains.whole_numbers(run.inputs, ball.centre) for ball in run.inputs
         ):
             raise nothing
-        given = [
+        whole_inputs = [
             ball.centre if ball.centre.dtype == bool else ball.centre.astype("int64")
             for ball in run.inputs
         ]
         try:
-            found = run_call(node, Run(given, {}, run.sizes))
+            outputs = run_call(node, Run(whole_inputs, {}, run.sizes))
         except NotRunnable as error:
             raise nothing from error
-        if not all(grains.whole_numbers(run.inputs, each) for each in found):
+        if not all(grains.whole_numbers(run.inputs, each) for each in outputs):
             raise nothing
-        return tuple(map(grains.exact, found))
+        return tuple(map(grains.exact, outputs))

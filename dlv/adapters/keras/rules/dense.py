@@ -351,8 +351,8 @@ _LEAST = 1e-14  # the square of the least deviation that Keras divides by
 def read_normalization(use: Use) -> Port:
     """What `adapt` was told of the data: a norm by kept statistics, over the last axis."""
     axis, shape = use.config.get("axis", -1), use.shape()
-    given = axis if isinstance(axis, list) else [axis]
-    if given not in ([-1], [len(shape) - 1]) or flag(use.config, "invert", False):
+    axes = axis if isinstance(axis, list) else [axis]
+    if axes not in ([-1], [len(shape) - 1]) or flag(use.config, "invert", False):
         raise Unsayable("it is not over the last axis, or the other way round")
     if use.config.get("mean") is not None or use.config.get("variance") is not None:
         raise Unsayable("its statistics are settings")
