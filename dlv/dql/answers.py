@@ -186,7 +186,7 @@ def _trial(repository: Repository, trial: Trial) -> TriedNetwork:
         metrics={} if view is None else view.last,
         step=0 if view is None else view.step,
         seconds=0.0 if view is None else view.seconds,
-        state="ready" if view is None else "stopped" if view.verdict == "stopped" else view.state,
+        state="ready" if view is None else view.condition,
         kept=trial.kept,
         why="" if view is None else view.why,
         version=made,

@@ -29,6 +29,7 @@ from dlv.events.formats.series import Scalars
 from dlv.metadata import versions
 from dlv.metadata.metrics import Summary
 from dlv.network.edits.reuse import Plan
+from dlv.network.edits.wiring import own_edits
 from dlv.network.graph import Network
 from dlv.objects.manifest import FileEntry, Manifest, NetworkReference, Parent, SeriesReference
 from dlv.repository.git_files import FileStore
@@ -43,6 +44,7 @@ from dlv.weights.store import MatrixStore, summary_of
 from dlv.weights.writer import PackRecord, WeightWriter
 
 FORMAT = "safetensors"  # in which a checkout writes weights that came from no file
+MOST_EDITS = 8  # in a message; the version's derivation has all
 
 
 # Derived networks, with the weights that they can begin with
@@ -172,7 +174,7 @@ def _derived_manifest(source: _Source, model: Model, weights: Weights, verb: str
     constants = [each for each in reference.constants if each["name"] in model.network.constants]
     return replace(
         source.manifest,
-        message=f"{verb} of {' and '.join(model.origins)}",
+        message=_message(verb, model),
         parents=(Parent(model.source_id, verb),),
         network=NetworkReference(model.network.id, reference.origin, constants),
         tensors=weights.tensors,
@@ -184,6 +186,16 @@ def _derived_manifest(source: _Source, model: Model, weights: Weights, verb: str
         files=source.files,
         writer=Manifest.writer,
     )
+
+
+def _message(verb: str, result: Model | Trial, settings: Mapping[str, Any] = {}) -> str:
+    """What a version is of, in a line: the edits of its network, and the settings of its trial."""
+    edits = [edit.statement for edit in own_edits(result.edits)]
+    if len(edits) > MOST_EDITS:
+        edits[MOST_EDITS:] = [f"and {len(edits) - MOST_EDITS} more edits"]
+    parts = [*edits, *(f"{key} = {value}" for key, value in settings.items())]
+    origins = " and ".join(result.origins)
+    return f"{verb} of {origins}: {', '.join(parts)}" if parts else f"{verb} of {origins}"
 
 
 def _derivation_record(model: Model, reused: dict[str, Any] | None) -> dict[str, Any]:
@@ -240,6 +252,7 @@ def commit_trials(
     candidates: Mapping[str, Candidate],
     query: Mapping[str, Any],
     *,
+    settings: Mapping[str, Any],
     author: str | None = None,
     jobs: int = 1,
     every: bool = False,
@@ -248,7 +261,7 @@ def commit_trials(
     """The same trials, those that were kept with the label of the version that each became.
 
     `candidates`: what each was made of, by its id; `query`: its text and parameters, as they are
-    kept with each version; `every`: all checkpoints that are there become snapshots.
+    kept with each version; `settings`: those that all trials share, for the messages; `every`: all checkpoints that are there become snapshots.
     """
     check_name(repository, name)
     there = _there(repository, name)
@@ -258,7 +271,9 @@ def commit_trials(
     if new:
         who = version.author(repository) if author is None else author
         pairs = [(trial, candidates[trial.id]) for trial in new]
-        labels, few = _write(repository, ledger, run, name, pairs, query, who, jobs, every)
+        labels, few = _write(
+            repository, ledger, run, name, pairs, query, settings, who, jobs, every
+        )
         for trial, said in few.items():
             warn(f"{labels[trial]} has {said}; the others are missing")
     return [
@@ -295,6 +310,7 @@ def _write(
     name: str,
     trials: Sequence[tuple[Trial, Candidate]],
     query: Mapping[str, Any],
+    settings: Mapping[str, Any],
     author: str,
     jobs: int,
     every: bool,
@@ -317,7 +333,7 @@ def _write(
                         few[trial.id] = f"{count} of {wanted} checkpoints"
                     writer.add_object("network", trial.network.encoded)
                     manifest = replace(
-                        _manifest(trial, candidate, weights),
+                        _manifest(trial, candidate, weights, settings),
                         name=name,
                         author=author,
                         created=timestamp(),
@@ -405,16 +421,17 @@ def _series(
     return found
 
 
-def _manifest(trial: Trial, candidate: Candidate, weights: Weights) -> Manifest:
+def _manifest(
+    trial: Trial, candidate: Candidate, weights: Weights, settings: Mapping[str, Any]
+) -> Manifest:
     """Hyperparameters are the configuration that it was trained with, all of it."""
     source = candidate.manifest
     assert source.network is not None
-    told = ", ".join(f"{key} = {value}" for key, value in trial.varied.items())
     network = trial.network
     constants = [each for each in source.network.constants if each["name"] in network.constants]
     return replace(
         source,
-        message=f"evaluate of {' and '.join(trial.origins)}{': ' if told else ''}{told}",
+        message=_message(VERB, trial, {**settings, **trial.varied}),
         parents=(Parent(candidate.source.id, VERB),),
         network=NetworkReference(network.id, source.network.origin, constants),
         tensors=weights.tensors,

@@ -38,7 +38,7 @@ class QueryOptions:
     trust: bool = False  # code that came with a version may run
     retry_failed: bool = False
     fresh: bool = False  # trials of the very query are dropped first
-    keep_checkpoints: bool = False  # also of trials that were stopped
+    discard_checkpoints: bool = False  # of trials that were stopped
     snapshots: str = "last"  # of trials that become versions: the last checkpoint, or "all"
     jobs: int = 1
     say: Callable[[str], None] = _ignore

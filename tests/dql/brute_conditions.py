@@ -56,7 +56,7 @@ def _each_node(test: Any, path: ast.Path) -> bool:
 
 
 def _varies(tree: Any) -> bool:
-    if isinstance(tree, (ast.Path, ast.OneValue, ast.Call)):
+    if isinstance(tree, (ast.Path, ast.OneValue, ast.Call, ast.Case)):
         return True
     return isinstance(tree, (ast.Binary, ast.Unary)) and any(
         _varies(getattr(tree, name, None)) for name in ("left", "right", "operand")
@@ -111,6 +111,11 @@ class Conditions:
                 return -found if kind(found) == "number" else None
             case ast.Call() if tree.name.lower() in AGGREGATES:
                 return self._aggregate(tree, scope)
+            case ast.Case():
+                for test, value in tree.whens:
+                    if self.holds(test, scope) is True:
+                        return self.value(value, scope)
+                return None if tree.otherwise is None else self.value(tree.otherwise, scope)
             case ast.OneValue():
                 rows = self._rows(tree.query, scope.versions)
                 return rows[0][0] if rows else None

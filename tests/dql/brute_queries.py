@@ -10,7 +10,12 @@ from tests.dql.brute_words import Draw, Words
 _SIGNS = ("=", "!=", "<", "<=", ">", ">=", "<>", "==")
 _OF_GROUPS = (
     *("count(*)", "avg(m.lr)", "count(m.lr)", "max(m.lr)", "coalesce(max(m.lr), 1)", "-max(m.lr)"),
-    *("count(distinct m.lr)", "argmin(m.number, m.lr)", "argmax(m.n_params, m.batch_size)"),
+    *(
+        "count(distinct m.lr)",
+        "case when count(*) > 2 then max(m.lr) end",
+        "argmin(m.number, m.lr)",
+        "argmax(m.n_params, m.batch_size)",
+    ),
 )
 _TAG_PATTERNS = ('"%prod%"', '"x_%"', '"_ld"', '"%"', '"P%"')
 
@@ -57,6 +62,11 @@ class Queries(Words):
                 figure = self.one(("max", "avg", "count", "min"))
                 where = self.one(("", f" where {n}.name = {variable}.name"))
                 return f"(select {figure}({self.number_of(n, 0)}) from {n}{where})"
+            if self.rarely(8):
+                test, value = self.test(variable, 0), self.number_of(variable, 0)
+                second = self.one(("", f" when {self.test(variable, 0)} then {self.number()}"))
+                last = self.one(("", f" else {self.number_of(variable, 0)}"))
+                return f"case when {test} then {value}{second}{last} end"
             if self.rarely(8):
                 return f"coalesce({self.number_of(variable, 0)}, {self.number()})"
         return self.one(found)

@@ -35,6 +35,7 @@ from dlv.dql.words import ast
 from dlv.dql.words.ast import NOWHERE, Span
 from dlv.dql.words.diagnosis import SyntaxFault
 from dlv.errors import DlvError, NotFound, UsageError, nearest
+from dlv.metadata.select.relations import Condition
 from dlv.metadata.usage import KnownNames
 from dlv.network.selector import Selector, SelectorFault, selector
 
@@ -180,8 +181,8 @@ class Scope:
 class Binder:
     """One text at work, the statement's or that of a saved query in it, and what it may name.
 
-    `nested` binds queries inside of others, `defining` is the name that the statement is to be
-    saved under: its parameters may be missing then.
+    `nested` binds queries inside of others, `condition` the conditions of `case`. `defining` is the
+    name that the statement is to be saved under: its parameters may be missing then.
     """
 
     text: str
@@ -189,6 +190,7 @@ class Binder:
     parameters: Mapping[str, Any]
     parse: Parse
     nested: Callable[[Binder, ast.Query | ast.Saved], Result]
+    condition: Callable[[Binder, ast.Expression], Condition]
     notes: Notes
     scope: Scope = field(default_factory=Scope)
     defining: str | None = None

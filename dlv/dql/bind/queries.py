@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import is_dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dlv.dataclass import FIELD_NAMES
 from dlv.dql.bind import conditions, constants, derivations, sources, values
 from dlv.dql.bind.binder import Binder, Fault, Notes, Parse, ReadConfig, Reported, refuse
 from dlv.dql.bind.bound import Bound, Evaluation
@@ -17,7 +16,6 @@ from dlv.dql.words.diagnosis import SyntaxFault
 from dlv.errors import nearest
 from dlv.metadata.select import relations
 from dlv.metadata.select.relations import (
-    Aggregate,
     Combined,
     Item,
     Nodes,
@@ -48,7 +46,7 @@ def resolve(
     """
     notes = Notes()
     binder = Binder(
-        *(text, known, parameters or {}, parse, bind_query, notes),
+        *(text, known, parameters or {}, parse, bind_query, conditions.condition, notes),
         defining=defining,
         config_file=config_file,
     )
@@ -121,14 +119,10 @@ _LEAVES = (
 )
 
 
-def has_aggregate(*trees: Any) -> bool:
-    return any(isinstance(each, Aggregate) for tree in trees for each in _within(tree, ()))
-
-
 def ungrouped(tree: Any, keys: Sequence[Value]) -> Iterator[Any]:
     """What in a tree has no one value in a group."""
     whole = {key.variable for key in keys if isinstance(key, relations.Whole)}
-    for each in _within(tree, keys):
+    for each in relations.own_parts(tree, keys):
         if isinstance(each, _LEAVES) and not variables(each) <= whole:
             yield each
 
@@ -136,25 +130,12 @@ def ungrouped(tree: Any, keys: Sequence[Value]) -> Iterator[Any]:
 def variables(tree: Any) -> set[str]:
     """The variables that a value or condition is about."""
     found: set[str] = set()
-    for each in _within(tree, ()):
+    for each in relations.own_parts(tree):
         if isinstance(each, (relations.Same, relations.Related)):
             found |= {side for side in (each.left, each.right) if isinstance(side, str)}
         elif isinstance(each, (*_LEAVES, Nodes)):
             found |= {name} if (name := getattr(each, "variable", None)) else set()
     return found
-
-
-def _within(tree: Any, keys: Sequence[Value]) -> Iterator[Any]:
-    """A tree's parts, without what stands in aggregates, in queries, or is a key of the groups."""
-    waiting = [tree]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, tuple):
-            waiting += part
-        elif is_dataclass(part) and not isinstance(part, relations.Query) and part not in keys:
-            yield part
-            if not isinstance(part, Aggregate):
-                waiting += [getattr(part, name) for name in FIELD_NAMES[type(part)] or ()]
 
 
 def check_grouped(
@@ -374,7 +355,7 @@ def _check_groups(
     order: Sequence[Order],
 ) -> None:
     trees = [item.value for item in items] + [each.value for each in order]
-    if not keys and not has_aggregate(*trees, having):
+    if not keys and not relations.has_aggregate(*trees, having):
         if part.having is not None:
             binder.note(
                 part.having.span,

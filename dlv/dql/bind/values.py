@@ -67,6 +67,8 @@ def value(binder: Binder, part: ast.Expression) -> Thing:
         return _call(binder, part)
     if isinstance(part, ast.OneValue):
         return _one_value(binder, part)
+    if isinstance(part, ast.Case):
+        return _case(binder, part)
     if isinstance(part, (*_CONDITIONS, ast.Unary)):
         raise binder.fault(
             part.span,
@@ -138,7 +140,7 @@ def _one_value(binder: Binder, part: ast.OneValue) -> Scalar:
     subquery = binder.query(part.query)
     body = subquery.query.body
     single = isinstance(body, relations.Select) and not body.group_by
-    single = single and any(relations.aggregates(item.value) for item in body.items)  # type: ignore[union-attr]
+    single = single and relations.has_aggregate(body.items)  # type: ignore[union-attr]
     if len(subquery.kinds) != 1:
         raise binder.fault(part.span, "a query in place of a value selects one column")
     if subquery.kinds[0] in (VERSION, LIST):
@@ -154,6 +156,27 @@ def _one_value(binder: Binder, part: ast.OneValue) -> Scalar:
             hint="select an aggregate, such as max(..), or end it with `limit 1`",
         )
     return Scalar(relations.OneValue(subquery.query), subquery.kinds[0])
+
+
+def _case(binder: Binder, part: ast.Case) -> Scalar:
+    """The value of the first condition that holds. All values are of one kind."""
+    binder = binder.within(quantifier=None)
+    if binder.scope.setting is not None:
+        raise binder.fault(part.span, "`case` cannot stand in conditions on a configuration")
+    values_written = [value for _, value in part.whens]
+    values_written += [] if part.otherwise is None else [part.otherwise]
+    tests = binder.all(partial(binder.condition, binder), [test for test, _ in part.whens])
+    scalars = binder.all(partial(scalar, binder), values_written)
+    kinds = list(dict.fromkeys(one.kind for one in scalars if one.kind not in (NULL, ANY)))
+    if len(kinds) > 1:
+        raise binder.fault(
+            part.span, f"the values of this `case` are {WORDS[kinds[0]]} and {WORDS[kinds[1]]}"
+        )
+    written = [one.value for one in scalars]
+    otherwise = relations.Constant(None) if part.otherwise is None else written.pop()
+    whens = tuple(zip(tests, written, strict=True))
+    known = all(one.kind != ANY for one in scalars)
+    return Scalar(relations.Case(whens, otherwise), kinds[0] if kinds and known else ANY)
 
 
 def _applied(binder: Binder, call: ast.Call, name: str) -> Scalar:

@@ -32,6 +32,7 @@ from dlv.dql.trials.preparing import (
     Preparing,
     described,
     merged,
+    said,
 )
 from dlv.errors import DlvError, NotFound, UsageError, nearest
 from dlv.events.logs.batches import Tail
@@ -45,6 +46,7 @@ from dlv.training.ledger.space import Row
 from dlv.training.trainers.interface import Readers
 from dlv.training.trial_files import TrialFiles
 from dlv.training.workers import pool
+from dlv.training.workers.owners import driving
 from dlv.weights.store import MatrixStore
 
 
@@ -110,7 +112,7 @@ def _value(order: Ranked, trial: Trial) -> Any:
         "network": trial.origins[0],
         "steps": None if view is None else view.step,
         "seconds": None if view is None else view.seconds,
-        "state": None if view is None else view.state,
+        "state": None if view is None else view.condition,
     }
     return figures[order.name]
 
@@ -122,24 +124,29 @@ def _key(value: Any) -> tuple[int, Any]:
     return (1, value) if isinstance(value, str) else (2, json.dumps(value, sort_keys=True))
 
 
-def discard_checkpoints(
-    repository: Repository, ledger: Ledger, view: RunView, *, committed: bool
+def thin_checkpoints(
+    repository: Repository, ledger: Ledger, view: RunView, *, committed: bool, discard: bool
 ) -> None:
-    """Of what was stopped all go; of what was kept all but the last ones, once it is a version.
+    """Delete the checkpoints that nothing can go on from once a run is over.
 
-    What another run works on keeps its own.
+    A stopped trial keeps its last one, so that another `keep` can train it on, unless they are to
+    be discarded; a trial that has become a version keeps its last ones. What another run works on
+    keeps all.
     """
     if view.state == "running":
         return
     for trial in view.trials:
         runs = ledger.store.memberships(trial.trial)
-        folder = TrialFiles(repository.trials_folder / trial.trial).checkpoints
+        files = TrialFiles(repository.trials_folder / trial.trial)
         if any(row["state"] == "running" for row in runs):
             continue
         if trial.kept and committed:
-            checkpoints.thin(folder)
+            checkpoints.thin(files.checkpoints)
         elif trial.verdict == "stopped" and all(row["stopped"] for row in runs):
-            shutil.rmtree(folder, ignore_errors=True)
+            if discard:
+                files.discard_checkpoints()
+            else:
+                checkpoints.thin(files.checkpoints, 1)
 
 
 def check_metrics(work: Evaluation, trials: Iterable[Planned]) -> None:
@@ -384,6 +391,10 @@ class Evaluating:
         return state.done
 
     def _train(self, store: Store, ledger: Ledger, run: str) -> None:
+        with driving(self.repository.tmp, run):
+            self._drive(store, ledger, run)
+
+    def _drive(self, store: Store, ledger: Ledger, run: str) -> None:
         picking, place = self.picking, self.work.workers
         more = None
         if picking.growing:
@@ -424,13 +435,17 @@ class Evaluating:
                 *(self.repository, ledger, run, name, trials),
                 {key: each.candidate for key, each in self.picking.trials.items()},
                 self.query,
+                settings={said(key): value for key, value in self.work.settings},
                 author=self.how.author,
                 jobs=self.how.jobs,
                 every=self.how.snapshots != LAST,
                 warn=self.warnings.append,
             )
-        if not self.how.keep_checkpoints:
-            discard_checkpoints(self.repository, ledger, view, committed=name is not None)
+        thin_checkpoints(
+            *(self.repository, ledger, view),
+            committed=name is not None,
+            discard=self.how.discard_checkpoints,
+        )
         self._warn(view)
         found = self._outcome(done)
         return replace(

@@ -268,10 +268,18 @@ class OneValue(Part):
     query: Query
 
 
+@dataclass(frozen=True)
+class Case(Part):
+    """`case when A then x when B then y else z end`: the value of the first one that holds."""
+
+    whens: tuple[tuple[Expression, Expression], ...]
+    otherwise: Expression | None
+
+
 Expression: TypeAlias = (
     Path | Call | Number | Text | Boolean | Null | Parameter | Listing | Group | Binary | Unary
     | And | Or | Compare | Like | Matches | In | Between | IsNull | IsNan | Has | Quantified
-    | Lineage | Exists | OneValue
+    | Lineage | Exists | OneValue | Case
 )  # fmt: skip
 
 

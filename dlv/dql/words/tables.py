@@ -235,6 +235,9 @@ _CONDITIONS: Mapping[str, Make] = {
     "div": _binary("/"),
     "mod": _binary("%"),
     "one_value": lambda span, c: ast.OneValue(c[0], span=span),
+    "case_": lambda span, c: ast.Case(c[0], c[1], span=span),
+    "whens": _all,
+    "when_then": lambda _, c: (c[0], c[1]),
     "neg": lambda span, c: ast.Unary("-", c[0], span=span),
 }
 _CLAUSES: Mapping[str, Make] = {

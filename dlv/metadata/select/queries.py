@@ -271,7 +271,7 @@ def _select(
     """`output`: versions and values as they are shown. `as_set`: no order, nor any limit."""
     tables, own = _ranges(s, select)
     conditions = where(s, select, own)
-    whole = any(map(r.aggregates, (item.value for item in select.items))) or select.having
+    whole = r.has_aggregate(select.items) or select.having
     columns = [shown(s, item.value) if output else value(s, item.value) for item in select.items]
     written = [each.sql for each in columns]
     kinds = [each.kind for each in columns]

@@ -7,8 +7,8 @@ of the outer one's. Everything a name could stand for is decided before such a t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import is_dataclass, replace
 from typing import Any, TypeAlias, TypeVar
 
 from dlv.dataclass import FIELD_NAMES, dataclass
@@ -212,6 +212,14 @@ class Coalesce:
 
 
 @dataclass(frozen=True)
+class Case:
+    """The value beside the first condition that is true, else `otherwise`."""
+
+    whens: tuple[tuple[Condition, Value], ...]
+    otherwise: Value
+
+
+@dataclass(frozen=True)
 class Aggregate:
     """count sum avg min max stddev median argmin argmax; `count(*)` has no value.
 
@@ -249,24 +257,9 @@ class Output:
 
 Value: TypeAlias = (
     Constant | Column | Hyperparameter | Metric | MetricAt | NodeCount | OfNodes | NodeValue
-    | ManyValue
-    | Setting | Whole | Listed | Arithmetic | Negative | Coalesce | Aggregate | Applied | OneValue
-    | Output
+    | ManyValue | Setting | Whole | Listed | Arithmetic | Negative | Coalesce | Case | Aggregate
+    | Applied | OneValue | Output
 )  # fmt: skip
-
-
-def aggregates(value: Value) -> bool:
-    """Whether the value belongs to a group of rows."""
-    match value:
-        case Aggregate():
-            return True
-        case Arithmetic(_, left, right):
-            return aggregates(left) or aggregates(right)
-        case Negative(inner) | Applied(_, inner):
-            return aggregates(inner)
-        case Coalesce(values):
-            return any(map(aggregates, values))
-    return False
 
 
 # Conditions, with the three truth values of SQL
@@ -534,6 +527,24 @@ def walk_tree(tree: Any) -> Iterator[Any]:
             yield part
             names = None if isinstance(part, _WHOLE) else FIELD_NAMES[type(part)]
             waiting += [getattr(part, name) for name in names or ()]
+
+
+def own_parts(tree: Any, but: Sequence[Value] = ()) -> Iterator[Any]:
+    """A tree's parts, without those of aggregates and of queries inside, and without `but`."""
+    waiting = [tree]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, tuple):
+            waiting += part
+        elif is_dataclass(part) and not isinstance(part, Query) and part not in but:
+            yield part
+            if not isinstance(part, Aggregate):
+                waiting += [getattr(part, name) for name in FIELD_NAMES[type(part)] or ()]
+
+
+def has_aggregate(*trees: Any) -> bool:
+    """Whether one of them belongs to a group of rows."""
+    return any(isinstance(part, Aggregate) for tree in trees for part in own_parts(tree))
 
 
 def conjuncts(condition: Condition | None) -> list[Condition]:

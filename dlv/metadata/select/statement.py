@@ -189,6 +189,8 @@ def _kind(value: r.Value) -> str:
             return "text"
         case r.OneValue(query):
             return titles(query.body)[0].kind
+        case r.Case(whens, otherwise):
+            return _kind(r.Coalesce((*(value for _, value in whens), otherwise)))
         case r.Coalesce(values):
             kinds = {_kind(each) for each in values if each != r.Constant(None)}
             return kinds.pop() if len(kinds) == 1 else "any"

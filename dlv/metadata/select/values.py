@@ -204,6 +204,8 @@ def possible(value: r.Value) -> bool:
             return possible(inner)
         case r.Coalesce(values):
             return any(map(possible, values))
+        case r.Case(whens, otherwise):
+            return any(map(possible, (otherwise, *(value for _, value in whens))))
         case r.Aggregate("min" | "max" | "argmin" | "argmax", inner) if inner is not None:
             return possible(inner)
         case r.Applied(function, inner):
@@ -263,7 +265,7 @@ _OF_NET = {"net": "structure", "n_nodes": "n_nodes", "n_params": "n_params", "de
 
 def value(s: Statement, tree: r.Value) -> Expression:
     found = _value(s, tree)
-    return replace(found, grouped=True) if r.aggregates(tree) else found
+    return replace(found, grouped=True) if r.has_aggregate(tree) else found
 
 
 def _value(s: Statement, tree: r.Value) -> Expression:
@@ -299,6 +301,8 @@ def _value(s: Statement, tree: r.Value) -> Expression:
             return Expression(_arithmetic(s, tree), "number")
         case r.Coalesce(values):
             return _coalesce(s, values)
+        case r.Case():
+            return _case(s, tree)
         case r.Aggregate():
             return _aggregate(s, tree)
         case r.Applied():
@@ -422,11 +426,23 @@ def _arithmetic(s: Statement, tree: r.Arithmetic) -> str:
 
 def _coalesce(s: Statement, values: tuple[r.Value, ...]) -> Expression:
     parts = [value(s, each) for each in values]
-    kinds = {part.kind for part in parts} - {"null"}
-    kind = kinds.pop() if len(kinds) == 1 else "any" if kinds else "null"
+    kind = _common(parts)
     if len(parts) == 1:
         return Expression(parts[0].bare, kind)
     return Expression(f"coalesce({', '.join(part.bare for part in parts)})", kind)
+
+
+def _common(parts: Sequence[Expression]) -> str:
+    """The kind of what may be any of these."""
+    kinds = {part.kind for part in parts} - {"null"}
+    return kinds.pop() if len(kinds) == 1 else "any" if kinds else "null"
+
+
+def _case(s: Statement, tree: r.Case) -> Expression:
+    tests = [s.condition(test, True) for test, _ in tree.whens]
+    *parts, otherwise = (value(s, v) for v in (*(v for _, v in tree.whens), tree.otherwise))
+    whens = " ".join(f"WHEN {t} THEN {p.bare}" for t, p in zip(tests, parts, strict=True))
+    return Expression(f"(CASE {whens} ELSE {otherwise.bare} END)", _common([*parts, otherwise]))
 
 
 def _applied(s: Statement, tree: r.Applied) -> Expression:

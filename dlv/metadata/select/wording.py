@@ -184,6 +184,12 @@ def _value(tree: Value, subject: str) -> str:
             return f"-{_operand(tree.value, subject)}"
         case relations.Coalesce():
             return f"coalesce({', '.join(_value(each, subject) for each in tree.values)})"
+        case relations.Case():
+            whens = [
+                f"when {_condition(t, subject)} then {_value(v, subject)}" for t, v in tree.whens
+            ]
+            otherwise = f"else {_value(tree.otherwise, subject)}"
+            return " ".join(["case", *whens, otherwise, "end"])
         case relations.Aggregate():
             inside = "*" if tree.value is None else _value(tree.value, subject)
             by = "" if tree.by is None else f", {_value(tree.by, subject)}"
