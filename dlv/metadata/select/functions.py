@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from typing import Any
 from dlv.errors import UsageError
 from dlv.metadata.schemas import BLOB, known_number, stored_number
 from dlv.network.selector import Fixed, Piece, Selector, Wildcard
+from dlv.objects.manifest import TensorEntry
+from dlv.objects.parameters import count_parameters
 
 # Aggregates that SQLite lacks, or that fail where numbers grow large or are none
 
@@ -134,7 +137,22 @@ def _sum(values: list[int | float]) -> float:
         return sum(map(float, values))
 
 
+class Parameters:
+    """How many parameters the tensors of a list hold; null without tensors."""
+
+    def __init__(self) -> None:
+        self.tensors: list[TensorEntry] = []
+
+    def step(self, name: str, dtype: str, shape: str, role: str, tied: str | None) -> None:
+        sides = tuple(json.loads(shape))
+        self.tensors.append(TensorEntry(name, dtype, sides, role, tied))
+
+    def finalize(self) -> int | None:
+        return count_parameters(self.tensors) if self.tensors else None
+
+
 AGGREGATES: dict[str, Callable[[], Any]] = {
+    "dql_parameters": Parameters,
     "dql_sum": Sum,
     "dql_avg": Mean,
     "dql_stddev": Deviation,

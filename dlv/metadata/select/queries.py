@@ -14,7 +14,6 @@ from dlv.metadata.select.scope import Expression, Range, Statement, joined
 from dlv.metadata.select.values import column, possible, shown, value, version_shown
 
 _MOST_SOURCES = 60  # SQLite joins 64 tables
-_MOST_WITHIN = 3
 _MOST_TERMS = 400  # and puts 500 together by `union` and its like
 
 
@@ -61,7 +60,7 @@ def _within(s: Statement, query: r.Query) -> Written:
     s.heights.append(0)
     found = _inner(s, query)
     height = s.heights.pop() + 1
-    if height > _MOST_WITHIN and not s.remembered(
+    if height > s.most_within and not s.remembered(
         ("variables", id(query)), lambda: variables(query)
     ):
         names = ", ".join(f"c{place}" for place in range(len(found.kinds)))

@@ -104,6 +104,7 @@ class Statement:
     metric_at: PointReader | None = None
     shared_functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)  # functions
     forced: str | None = None  # a plan that is taken where it can be, for tests
+    most_within: int = 3  # queries in a query, beyond which an inner one is asked first
     steps: list[Any] = field(default_factory=list)  # what `explain` tells
     parameters: dict[str, Any] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)

@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from dlv.dataclass import dataclass
@@ -61,16 +62,27 @@ def _rows(
         writing = statement(db, metric_at)
         writing.forced = plan
         try:
-            written = select_queries.top(writing, query)
-            with writing.callable(), closing(db.stream(written.sql, writing.parameters)) as rows:
-                if kinds == ["version"] and written.grounds == ("",):
-                    for row in rows:
-                        yield (VersionCell(row[0]),)
-                else:
-                    for row in rows:
-                        yield tuple(map(_shown, row, kinds))
+            yield from _read(db, writing, query, kinds)
+        except sqlite3.OperationalError as error:
+            if not _too_deep(error):
+                raise
+            # SQLite parsed nothing yet. Queries inside that stand for themselves are asked first.
+            writing.drop()
+            writing = replace(statement(db, metric_at), forced=plan, most_within=0)
+            yield from _read(db, writing, query, kinds)
         finally:
             writing.drop()
+
+
+def _read(db: Database, writing: Statement, query: r.Query, kinds: list[str]) -> Iterator[Row]:
+    written = select_queries.top(writing, query)
+    with writing.callable(), closing(db.stream(written.sql, writing.parameters)) as rows:
+        if kinds == ["version"] and written.grounds == ("",):
+            for row in rows:
+                yield (VersionCell(row[0]),)
+        else:
+            for row in rows:
+                yield tuple(map(_shown, row, kinds))
 
 
 def explain(
@@ -130,12 +142,15 @@ def _bounded() -> Iterator[None]:
     try:
         yield
     except (RecursionError, sqlite3.OperationalError) as error:
-        text = str(error)
-        if isinstance(error, RecursionError) or any(sign in text for sign in _TOO_DEEP):
-            raise UsageError(
-                "the query is nested too deeply", why=text, hint="ask for less in one query"
-            ) from error
-        raise
+        if not _too_deep(error):
+            raise
+        raise UsageError(
+            "the query is nested too deeply", why=str(error), hint="ask for less in one query"
+        ) from error
+
+
+def _too_deep(error: Exception) -> bool:
+    return isinstance(error, RecursionError) or any(sign in str(error) for sign in _TOO_DEEP)
 
 
 def _shown(value: Any, kind: str) -> Any:

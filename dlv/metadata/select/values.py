@@ -330,6 +330,8 @@ def column(range_: Range, name: str) -> Expression:
     alias = range_.alias
     if name in _OF_NET:
         sql = f"(SELECT {_OF_NET[name]} FROM {range_.ground}net WHERE id = {range_.net})"
+        if name == "n_params" and not range_.ground:
+            sql = f"coalesce({sql}, {_of_tensors(range_)})"  # without a network: of its weights
         return Expression(sql, r.COLUMNS[name])
     if name == "id":
         return Expression(range_.hash, "text", column=True)
@@ -341,6 +343,12 @@ def column(range_: Range, name: str) -> Expression:
     if name == "dirty":
         return Expression(f"CASE {alias}.dirty WHEN 1 THEN x'01' WHEN 0 THEN x'00' END", "boolean")
     return Expression(f"{alias}.{name}", r.COLUMNS[name], column=True)
+
+
+def _of_tensors(range_: Range) -> str:
+    columns = "name, dtype, shape, role, tied"
+    tensors = f"SELECT tensors_id FROM version WHERE id = {range_.row}"
+    return f"(SELECT dql_parameters({columns}) FROM tensor WHERE list_id = ({tensors}))"
 
 
 def hyperparameter(s: Statement, tree: r.Hyperparameter, columns: str) -> str:
