@@ -54,7 +54,7 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[s
 @option("--trust", is_flag=True, help="Run code named by committed config files.")
 @option("--retry-failed", is_flag=True, help="Retry failed trials.")
 @option("--fresh", is_flag=True, help="Discard earlier trials of this query.")
-@option("--keep-checkpoints", is_flag=True, help="Keep checkpoints of stopped trials.")
+@option("--discard-checkpoints", is_flag=True, help="Delete checkpoints of stopped trials.")
 @option(
     "--checkpoints",
     "snapshots",

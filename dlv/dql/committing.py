@@ -261,12 +261,13 @@ def commit_trials(
     """The same trials, those that were kept with the label of the version that each became.
 
     `candidates`: what each was made of, by its id; `query`: its text and parameters, as they are
-    kept with each version; `settings`: those that all trials share, for the messages; `every`: all checkpoints that are there become snapshots.
+    kept with each version; `settings`: those that all trials share, for the messages; `every`: all
+    checkpoints that are there become snapshots.
     """
     check_name(repository, name)
-    there = _there(repository, name)
+    there = committed_trials(repository, name)
     kept = [trial for trial in trials if trial.kept]
-    new = [trial for trial in kept if _trial_key(trial) not in there]
+    new = [trial for trial in kept if trial_key(trial) not in there]
     labels: dict[str, str] = {}
     if new:
         who = version.author(repository) if author is None else author
@@ -279,7 +280,7 @@ def commit_trials(
     return [
         replace(
             trial,
-            committed=labels.get(trial.id) or there[_trial_key(trial)],
+            committed=labels.get(trial.id) or there[trial_key(trial)],
             before=trial.id not in labels,
         )
         if trial.kept
@@ -288,12 +289,12 @@ def commit_trials(
     ]
 
 
-def _trial_key(trial: Trial) -> tuple[str, int]:
+def trial_key(trial: Trial) -> tuple[str, int]:
     """What a version is of: a trial may be trained on for another run, and be another one then."""
     return trial.id, 0 if trial.view is None else trial.view.step
 
 
-def _there(repository: Repository, name: str) -> dict[tuple[str, int], str]:
+def committed_trials(repository: Repository, name: str) -> dict[tuple[str, int], str]:
     """The trials that are versions of that name, with their steps, and the labels of these."""
     found: dict[tuple[str, int], str] = {}
     for row in versions.of_name(repository.database, name):
@@ -475,8 +476,8 @@ def _insert(
     """The label of the version of each trial, in one change; the first process makes it."""
     with repository.change(VERB, author) as change:
         # Another process may have done the same meanwhile.
-        there = _there(repository, made[0].manifest.name)
-        new = [winner for winner in made if _trial_key(winner.trial) not in there]
+        there = committed_trials(repository, made[0].manifest.name)
+        new = [winner for winner in made if trial_key(winner.trial) not in there]
         published = publish(
             change,
             packs,
@@ -484,5 +485,5 @@ def _insert(
         )
         if not new:
             change.cancel()
-    there |= {_trial_key(one.trial): row.label for one, row in zip(new, published, strict=True)}
-    return {winner.trial.id: there[_trial_key(winner.trial)] for winner in made}
+    there |= {trial_key(one.trial): row.label for one, row in zip(new, published, strict=True)}
+    return {winner.trial.id: there[trial_key(winner.trial)] for winner in made}

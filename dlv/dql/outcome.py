@@ -122,6 +122,7 @@ class Trial:
     view: TrialView | None = None
     committed: str | None = None  # the label of the version that it became
     before: bool = False  # that version was there already
+    begin: int | None = None  # of a plan: the step from which it would be trained, if it would
 
     @property
     def kept(self) -> bool:
@@ -129,11 +130,24 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class TrainingPlan:
+    """Trials of a sweep before it begins: `finished` ones are reused, with what rules can already
+    say of them; `waiting` ones go on if a rule that also looks at others keeps them; `steps`: to be
+    trained at most."""
+
+    finished: int
+    to_train: int
+    waiting: int
+    steps: int
+
+
+@dataclass(frozen=True)
 class Trials:
     """What evaluate gives, in the order that was asked for.
 
-    `planned`: nothing was trained, for it was only asked what would be. `metric`: what they are
+    `plan`: nothing was trained, for it was only asked what would be. `metric`: what they are
     ranked by, and `direction`, where a rule says so. `done`: how many had nothing left to train.
+    `state`: of the sweep; None if it is only planned, and new.
     """
 
     run: str
@@ -146,10 +160,10 @@ class Trials:
     metric: str | None = None
     direction: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
-    state: str = "over"
+    state: str | None = "over"
     why: str = ""
     seconds: float = 0.0
-    planned: bool = False
+    plan: TrainingPlan | None = None
     warnings: Sequence[str] = ()
     into: str | None = None
 

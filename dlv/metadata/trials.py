@@ -74,6 +74,10 @@ class Trials:
         """As `schemas` wants them."""
         return [tuple(row.values()) for row in self._rows(sql)]
 
+    def copy(self, path: Path) -> None:
+        """Write all of it, as it is at this moment, into a new file."""
+        self._do("VACUUM INTO ?", (str(path),))
+
     def close(self) -> None:
         self._connection.close()
 

@@ -99,10 +99,10 @@ def keep_all(folder: Path) -> None:
         raise durable.storage_error("write", folder / ALL, error) from error
 
 
-def thin(folder: Path) -> None:
-    """Only the last are kept, as usual."""
+def thin(folder: Path, count: int = KEPT) -> None:
+    """Keep the newest checkpoints only, even where all were kept so far."""
     (folder / ALL).unlink(missing_ok=True)
-    prune(folder)
+    prune(folder, count)
 
 
 def steps(folder: Path, most_step: int) -> Iterator[Checkpoint]:
@@ -129,6 +129,11 @@ def resumed(folder: Path) -> Checkpoint | None:
             with suppress(StorageError):
                 durable.unlink(path)
     return found
+
+
+def last_step(folder: Path) -> int:
+    """The step that training can go on from, by the names of the checkpoints; 0: from the start."""
+    return next((_place(path)[0] for path in listed(folder)), 0)
 
 
 def _first(paths: Iterable[Path]) -> Checkpoint | None:
@@ -276,9 +281,9 @@ def listed(folder: Path) -> list[Path]:
     return sorted(paths, key=_place, reverse=True)
 
 
-def prune(folder: Path) -> None:
-    """Keep the newest ones alone, unless all are wanted."""
-    for path in [] if (folder / ALL).exists() else listed(folder)[KEPT:]:
+def prune(folder: Path, count: int = KEPT) -> None:
+    """Keep the newest checkpoints only, unless all are wanted."""
+    for path in [] if (folder / ALL).exists() else listed(folder)[count:]:
         try:
             durable.unlink(path)
         except StorageError:

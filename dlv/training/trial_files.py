@@ -199,6 +199,11 @@ class TrialFiles:
     def exists(self) -> bool:
         return (self.folder / TRIAL).is_file()
 
+    def discard_checkpoints(self) -> None:
+        """Delete the checkpoints, and the folders in which a program ran, where its own are."""
+        for path in (self.checkpoints, *self.folder.glob("run-*")):
+            shutil.rmtree(path, ignore_errors=True)
+
     def create(
         self,
         network: Network,

@@ -422,7 +422,7 @@ def sweep(repository: Repository, name: str, frame: Frame) -> tuple[str, str, li
         book = Ledger(store)
         run, results = book.run(fit[0]), book.result(fit[0])
         sections = sweep_sections.sections(run, results, book.curves, frame)
-    if trials_view.at_work(run):
+    if run.condition == "running":
         sections[0] = Section("", Html(f'<div data-again="3">{sections[0].body}</div>'))
     return run.id, " ".join(run.text.split()), sections
 

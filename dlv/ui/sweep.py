@@ -47,7 +47,7 @@ def sections(
 
 def _standing(run: RunView, results: Sequence[TrialView], metric: str | None, frame: Frame) -> Html:
     best = next((each for each in results if metric and metric in each.last), None)
-    words = [f"{view.counted(view.groups_of(run))}; state: {view.state_of(run)}"]
+    words = [f"{view.counted(view.groups_of(run))}; state: {run.condition}"]
     if run.why:
         words.append(run.why)
     if best is not None and metric is not None:

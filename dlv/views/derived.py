@@ -12,7 +12,7 @@ from dlv.metadata import versions
 from dlv.network import json_form
 from dlv.network.drawing import draw
 from dlv.network.edits.reuse import COPY, DROPPED, INIT, OVERLAP, Plan, Reuse
-from dlv.network.edits.wiring import Edit
+from dlv.network.edits.wiring import Edit, own_edits
 from dlv.network.inference import Tensors
 from dlv.network.likeness import comparison
 from dlv.repository.handle import Repository
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 _COUNTED = {"copied": COPY, "overlapping": OVERLAP, "new": INIT, "dropped": DROPPED}
-_FOLLOWING = ("follow", "prune", "rename")  # what other changes bring with them
 
 
 def networks_document(networks: Networks) -> dict[str, Any]:
@@ -93,9 +92,8 @@ def _network_row(model: Model) -> list[Cell]:
 
 def edit_lines(edits: Sequence[Edit]) -> str:
     """What was done, in a line; of several things of a kind the nodes alone."""
-    own = [edit for edit in edits if edit.action not in _FOLLOWING] or list(edits)
     alike: dict[tuple[str, str], list[Edit]] = {}
-    for edit in own:
+    for edit in own_edits(edits):
         told = edit.text if edit.action == "set" else ""
         alike.setdefault((edit.action, told), []).append(edit)
     return "; ".join(_edits_line(*key, edits) for key, edits in alike.items())

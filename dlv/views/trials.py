@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING, Any
 from dlv.canonical import timestamp
 from dlv.terminal.output import Block, Fields
 from dlv.terminal.table import Cell, Column, Count, Id, Items, Number, Table, Text, Time, escape
-from dlv.training.ledger.progress import GROUPS, Course, News, Progress, group
+from dlv.training.ledger.progress import GROUPS, Course, News, Progress
 from dlv.training.ledger.results import RunView, TrialView
-from dlv.training.workers.owners import Owner, dead
 from dlv.views.values import columns_where, filled, plural, setting
 
 if TYPE_CHECKING:
-    from dlv.dql.outcome import Trial, Trials
+    from dlv.dql.outcome import TrainingPlan, Trial, Trials
 
 
-WORDS = {"ready": "to do"}
 STYLES = {
     **dict.fromkeys(("failed", "diverged", "stale"), "red"),
     "interrupted": "yellow",
     **dict.fromkeys(("done", "over"), "green"),
-    **dict.fromkeys(("stopped", "waiting", "ready"), "dim"),
+    **dict.fromkeys(("stopped", "waiting", "ready", "to train"), "dim"),
+    "to continue": "dim",
 }
 
 Sparkline = Callable[[Sequence[float], int], str]
@@ -54,7 +53,7 @@ def _at_most(progress: Progress) -> str:
 
 
 def counted(groups: Mapping[str, int]) -> str:
-    told = [f"{groups[name]} {WORDS.get(name, name)}" for name in GROUPS if groups.get(name)]
+    told = [f"{groups[name]} {name}" for name in GROUPS if groups.get(name)]
     return ", ".join(told) or "none"
 
 
@@ -148,7 +147,7 @@ def runs(runs: Sequence[RunView]) -> tuple[dict[str, Any], Table]:
     rows: list[list[Cell]] = [
         [
             Id(run.id),
-            Text(state_of(run), STYLES.get(state_of(run), "")),
+            Text(run.condition, STYLES.get(run.condition, "")),
             counted(groups_of(run)),
             Count(run.spent_steps),
             Time(moment(run.created)),
@@ -159,29 +158,18 @@ def runs(runs: Sequence[RunView]) -> tuple[dict[str, Any], Table]:
     return {"sweeps": [run_record(run) for run in ordered]}, Table(columns, rows)
 
 
-def state_of(run: RunView) -> str:
-    """A run that is not over, and at which nobody works, waits for its query."""
-    return run.state if at_work(run) or run.state != "running" else "interrupted"
-
-
-def at_work(run: RunView) -> int:
-    """How many of its trials are being trained now, by processes that live as far as one knows."""
-    owners = [trial.owner for trial in run.trials if trial.state == "running"]
-    return sum(owner is None or not dead(Owner(**owner)) for owner in owners)
-
-
 def groups_of(run: RunView) -> dict[str, int]:
     found = dict.fromkeys(GROUPS, 0)
     for trial in run.trials:
-        found[group(trial)] += 1
+        found[trial.condition] += 1
     return found
 
 
 def run_record(run: RunView) -> dict[str, Any]:
     return {
         "id": run.id,
-        "state": run.state,
-        "at_work": at_work(run),
+        "state": run.condition,
+        "at_work": run.at_work,
         "why": run.why or None,
         "query": run.text,
         "parameters": dict(run.parameters),
@@ -218,13 +206,13 @@ def one_run(
     rows = []
     for each in results:
         value = each.last.get(metric) if metric else None
-        state = group(each)
+        state = each.condition
         points = curves(each.trial).get(metric or "", []) if drawn else []
         course = [value for step, value in points if step <= each.steps]
         row: list[Cell] = [
             *(each.rank, each.ordinal, each.label, assignments(each.varied)),
             *(None if value is None else Number(value), Count(each.step)),
-            Text(WORDS.get(state, state), STYLES.get(state, "")),
+            Text(state, STYLES.get(state, "")),
             Id(each.trial) if sparkline is None else sparkline(course, 12),
             _why(each),
         ]
@@ -233,12 +221,12 @@ def one_run(
 
 
 def _heading(run: RunView) -> Iterator[Block]:
-    state = f"{state_of(run)}: {run.why}" if run.why else state_of(run)
+    state = f"{run.condition}: {run.why}" if run.why else run.condition
     yield Fields(
         {
             "sweep": Id(run.id),
             "query": " ".join(run.text.split()),
-            "state": Text(state, STYLES.get(state_of(run), "")),
+            "state": Text(state, STYLES.get(run.condition, "")),
             "trials": counted(groups_of(run)),
             "time": span(run.seconds),
         }
@@ -252,13 +240,13 @@ def one_trial(
     sparkline: Sparkline | None,
 ) -> tuple[dict[str, Any], list[Block]]:
     """Everything about a trial: its settings, what it logged, what went wrong."""
-    state = group(trial)
+    state = trial.condition
     fields: dict[str, Cell] = {
         "trial": Id(trial.trial),
         "number": trial.ordinal,
         "model": trial.label,
         "varied": assignments(trial.varied),
-        "state": Text(WORDS.get(state, state), STYLES.get(state, "")),
+        "state": Text(state, STYLES.get(state, "")),
         "why": trial.why or None,
         "step": f"{trial.step:,} of {trial.steps:,}",
         "time": span(trial.seconds),
@@ -295,7 +283,7 @@ def trial_record(
         "network": trial.network,
         "varied": dict(trial.varied),
         "config": dict(trial.config),
-        "state": trial.state,
+        "state": trial.condition,
         "verdict": trial.verdict,
         "why": trial.why or None,
         "error": trial.error,
@@ -316,14 +304,14 @@ def trial_record(
 
 
 MOST_COLUMNS = 4  # of what is varied; more stand in one
-PLANNED = "to do"
 
 
 def trials_document(trials: Trials) -> dict[str, Any]:
     return {
         "sweep": trials.run,
         "name": trials.name,
-        "planned": trials.planned,
+        "planned": trials.plan is not None,
+        "plan": None if trials.plan is None else asdict(trials.plan),
         "state": trials.state,
         "why": trials.why or None,
         "networks": trials.networks,
@@ -352,10 +340,11 @@ def ranked_record(trial: Trial) -> dict[str, Any]:
         "config": dict(trial.config),
         "steps": trial.steps,
         "step": None if view is None else view.step,
-        "state": None if view is None else view.state,
+        "state": None if view is None else view.condition,
         "verdict": None if view is None else view.verdict,
         "why": None if view is None else view.why or None,
         "error": None if view is None else view.error,
+        "begin": trial.begin,
         "last": None if view is None else dict(view.last),
         "cut": None if view is None else dict(view.cut),
         "seconds": None if view is None else view.seconds,
@@ -376,10 +365,11 @@ def trials_table(ranked: Trials) -> Table:
         Column("changes", least=12),
         *([Column(key) for key in keys] if apart else [Column("varied", least=12)]),
         *(Column(f"{metric or 'metric'} at the cut", "cut"), Column(metric or "metric")),
-        *(Column("step", fixed=True), Column("seconds")),
+        *(Column("step", fixed=True), Column("steps", fixed=True), Column("seconds")),
         *(Column("state", fixed=True), Column("trial", "id"), Column("why", least=16)),
     ]
-    rows = [_trial_row(trial, metric, keys if apart else None) for trial in trials]
+    planned = ranked.plan is not None
+    rows = [_trial_row(trial, metric, keys if apart else None, planned) for trial in trials]
     return columns_where(
         Table(columns, rows),
         lambda column, cells: column.title in ("model", "state") or any(map(filled, cells)),
@@ -392,11 +382,21 @@ def _common(trials: Sequence[Trial]) -> str | None:
     return "loss" if "loss" in names else min(names, default=None)
 
 
-def _trial_row(trial: Trial, metric: str | None, keys: Sequence[str] | None) -> list[Cell]:
+def planned_state(trial: Trial) -> str:
+    """What a plan says of a trial: that it would be trained, or what has become of it."""
+    if trial.begin is not None and not (trial.view and trial.view.condition == "waiting"):
+        return "to continue" if trial.begin else "to train"
+    return "" if trial.view is None else trial.view.condition
+
+
+def _trial_row(
+    trial: Trial, metric: str | None, keys: Sequence[str] | None, planned: bool
+) -> list[Cell]:
     import dlv.views.derived as derived
 
     view = trial.view
-    state = PLANNED if view is None else group(view)
+    state = planned_state(trial) if planned else "" if view is None else view.condition
+    step = (view.step if view is not None else 0) if trial.begin is None else trial.begin
     last = _number(None if view is None or metric is None else view.last.get(metric))
     cut = _number(None if view is None or metric is None else view.cut.get(metric))
     varied: list[Cell] = (
@@ -408,9 +408,10 @@ def _trial_row(trial: Trial, metric: str | None, keys: Sequence[str] | None) -> 
         *(trial.rank, trial.ordinal, trial.committed and Text(trial.committed, "bold")),
         *(Items(list(trial.origins)), derived.edit_lines(trial.edits) or None, *varied),
         *(None if cut == last else cut, last),
-        Count(trial.steps if view is None else view.step),
-        None if view is None else Number(round(view.seconds, 3)),
-        Text(WORDS.get(state, state), STYLES.get(state, "")),
+        Count(step) if step or not planned else None,
+        Count(trial.steps) if planned else None,
+        None if view is None or not view.step else Number(round(view.seconds, 3)),
+        Text(state, STYLES.get(state, "")),
         Id(trial.id),
         None if view is None else view.why or None,
     ]
@@ -422,10 +423,23 @@ def _number(value: float | None) -> Cell:
     return Number(value) if math.isfinite(value) else str(value)
 
 
+def _plan_messages(plan: TrainingPlan) -> Iterator[str]:
+    yield "nothing was trained (--dry-run)"
+    count = plan.finished + plan.to_train + plan.waiting
+    if plan.finished == count:
+        yield f"the query would train nothing: all {plural(count, 'trial')} are finished"
+        return
+    parts = [f"train {plural(plan.to_train, 'trial')}"] if plan.to_train else []
+    if plan.waiting:
+        parts.append(f"perhaps continue {plan.waiting:,} waiting for others")
+    reused = f", and reuse {plural(plan.finished, 'finished trial')}" if plan.finished else ""
+    yield f"the query would {' and '.join(parts)}, at most {plan.steps:,} steps{reused}"
+
+
 def trials_messages(trials: Trials) -> Iterator[str]:
     """What is to be said behind the table."""
-    if trials.planned:
-        yield "nothing was trained (--dry-run)"
+    if trials.plan is not None:
+        yield from _plan_messages(trials.plan)
         return
     failed = trials.counts.get("failed", 0)
     if failed:

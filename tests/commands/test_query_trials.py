@@ -53,9 +53,32 @@ class TestBefore:
         assert "nothing" in result.stderr or mode == "json"
         if mode == "json":
             assert result.document["planned"] is True
-            assert [t["state"] for t in result.document["trials"]] == [None] * 4
+            assert result.document["state"] is None
+            plan = {"finished": 0, "to_train": 4, "waiting": 0, "steps": 80}
+            assert result.document["plan"] == plan
+            assert [t["state"] for t in result.document["trials"]] == ["ready"] * 4
+            assert [t["begin"] for t in result.document["trials"]] == [0] * 4
         else:
-            assert result.stdout.count("to do") == 4
+            assert result.stdout.count("to train") == 4
+
+    def test_tried_only_when_it_is_finished(self, dlv: Dlv, mode: str) -> None:
+        words = f'{TEXT} keep top(1, m["loss"], 5) into "tuned"'
+        assert dlv("query", words).code == 0
+        result = dlv("query", words, "--dry-run", **how(mode))
+        assert result.code == 0
+        if mode == "json":
+            document = result.document
+            assert document["state"] == "over"
+            plan = {"finished": 4, "to_train": 0, "waiting": 0, "steps": 0}
+            assert (document["plan"], document["planned"]) == (plan, True)
+            assert [t["state"] for t in document["trials"]] == ["done"] + ["stopped"] * 3
+            assert document["trials"][0]["version"] == "tuned@1"
+            assert {t["begin"] for t in document["trials"]} == {None}
+            return
+        assert "to train" not in result.stdout
+        assert (result.stdout.count("done"), result.stdout.count("stopped")) == (1, 3)
+        assert "nothing was trained (--dry-run)" in result.stderr
+        assert "the query would train nothing: all 4 trials are finished" in result.stderr
 
 
 REFUSED = {

@@ -108,7 +108,7 @@ class TestVersion:
         assert manifest.network is not None
         assert manifest.network.id == model.network.id
         assert manifest.author == "Ada"
-        assert manifest.message == "construct of net@1"
+        assert manifest.message == "construct of net@1: conv.out = 6"
         assert manifest.hyperparameters == {"lr": 0.5}
         assert manifest.series == ()
         assert [entry.path for entry in manifest.files] == ["config.json", "train.py"]

@@ -157,7 +157,7 @@ def begin(repository: Repository, trial: str) -> None:
 
 def test_a_lost_checkpoint_is_trained_again(repository: Repository) -> None:
     """Where it is wanted for a version; what was logged stands."""
-    first = ask(repository, TEXT, keep_checkpoints=True)
+    first = ask(repository, TEXT)
     kept = next(each for each in first.trials if each.kept)
     before = steps(repository)
     for path in (repository.trials_folder / kept.id / "checkpoint").glob("*"):

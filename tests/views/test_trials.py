@@ -59,14 +59,14 @@ def drawn(values: Sequence[float], columns: int) -> str:
 
 def test_where_a_run_stands_in_a_line() -> None:
     assert view.line(PROGRESS) == (
-        "72 trials: 12 done, 2 running, 1 failed, 57 to do; 3,400 of at most 72,000 steps;"
+        "72 trials: 12 done, 2 running, 1 failed, 57 ready; 3,400 of at most 72,000 steps;"
         " 12.3 steps/s; at most 1 h 32 min left"
     )
 
 
 def test_before_anything_is_known() -> None:
     found = replace(PROGRESS, rate=None, left=None, steps=0)
-    assert view.line(found).endswith("57 to do; 0 of at most 72,000 steps")
+    assert view.line(found).endswith("57 ready; 0 of at most 72,000 steps")
     assert view.best(replace(found, metric=None, best=[]), drawn) == ([], [])
 
 

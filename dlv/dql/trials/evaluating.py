@@ -7,7 +7,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field, replace
+from dataclasses import asdict, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from dlv.dataclass import dataclass
 from dlv.dql.bind.bound import Evaluation, Ranked
 from dlv.dql.bind.configurations import looked_up
 from dlv.dql.committing import check_name
-from dlv.dql.outcome import Explained, QueryOptions, Trial, Trials
+from dlv.dql.outcome import Explained, QueryOptions, TrainingPlan, Trial, Trials
+from dlv.dql.trials.foreseeing import Foreseen, foresee
 from dlv.dql.trials.preparing import (
     Candidate,
     DataSets,
@@ -58,11 +59,6 @@ def rank_trials(results: Sequence[TrialView], planned: Mapping[str, Planned]) ->
         if trial is not None:
             found.append(_trial(trial, result.ordinal, len(found) + 1, result))
     return found
-
-
-def unranked_trials(planned: Mapping[str, Planned]) -> list[Trial]:
-    """Before anything is trained."""
-    return [_trial(trial, trial.ordinal, None, None) for trial in planned.values()]
 
 
 def _trial(trial: Planned, ordinal: int, rank: int | None, result: TrialView | None) -> Trial:
@@ -276,8 +272,58 @@ class Evaluating:
 
     def planned(self) -> Trials:
         """What there would be; nothing is trained or written."""
-        found = self._outcome(self._done_before())
-        return replace(found, trials=unranked_trials(self.picking.trials), planned=True)
+        foreseen, there = self._foreseen, self._committed
+        trials = []
+        for trial in rank_trials(foreseen.results, self.picking.trials):
+            label = there.get(committing.trial_key(trial)) if trial.kept else None
+            begin = foreseen.begins.get(trial.id)
+            rank = trial.rank if trial.view is not None and trial.view.step else None
+            trials.append(
+                replace(trial, rank=rank, committed=label, before=label is not None, begin=begin)
+            )
+        return replace(
+            self._outcome(self._done_before()),
+            trials=choose_trials(self.work, trials),
+            counts=dict(foreseen.view.counts),
+            state=foreseen.condition,
+            why=foreseen.view.why,
+            seconds=foreseen.view.seconds,
+            plan=self._plan,
+        )
+
+    @cached_property
+    def _committed(self) -> Mapping[tuple[str, int], str]:
+        """Trials that are versions of the name already, with their steps."""
+        name = self.work.into
+        return {} if name is None else committing.committed_trials(self.repository, name)
+
+    @cached_property
+    def _foreseen(self) -> Foreseen:
+        planned, run = list(self.picking.trials.values()), self.run
+
+        def begin(ledger: Ledger) -> None:
+            if self.how.fresh and ledger.store.run(run) is not None:
+                ledger.forget(run)
+            self._open(ledger, run, planned)
+            folders = {each.id: self.repository.trials_folder / each.id for each in planned}
+            failed = [t.trial for t in ledger.run(run).trials if t.state == "failed"]
+            mended = [name for name in failed if not TrialFiles(folders[name]).whole()]
+            ledger.retry_failed(run, None if self.how.retry_failed else mended)
+            self.picking.replay(ledger.run(run))
+
+        def lost(trial: TrialView) -> bool:
+            if self.work.into is None or not trial.kept:
+                return False
+            files = TrialFiles(self.repository.trials_folder / trial.trial)
+            gone = checkpoints.last_step(files.checkpoints) < trial.step
+            return gone and (trial.trial, trial.step) not in self._committed
+
+        return foresee(self.repository, run, begin, lost)
+
+    @property
+    def _plan(self) -> TrainingPlan:
+        known = [trial.config.steps for trial in self.picking.trials.values()]
+        return self._foreseen.plan(self._count - len(known), max(known, default=0))
 
     def explained(self) -> Explained:
         """In lines: networks, dimensions, trials, steps at most."""
@@ -301,6 +347,9 @@ class Evaluating:
             lines.append("  budget " + ", ".join(f"{k} {v:g}" for k, v in self.work.budget.items()))
         if self.work.into is not None:
             lines.append(f'  into "{self.work.into}"')
+        plan = self._plan if self.repository.trials_path.exists() else None
+        if plan is not None and plan.finished:
+            lines.append(f"  {plan.finished:,} finished before, <= {plan.steps:,} steps to train")
         found = self._outcome(done)
         document = {
             "step": "evaluate",
@@ -311,6 +360,7 @@ class Evaluating:
             "trials": self._count,
             "most_steps": found.most_steps,
             "done": done,
+            "plan": None if plan is None else asdict(plan),
             "keep": [dict(rule) for rule in self.work.rules],
             "budget": dict(self.work.budget),
             "into": self.work.into,

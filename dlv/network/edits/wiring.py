@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,29 @@ class Edit:
     node: str
     text: str
     warning: str | None = None
+
+    @property
+    def statement(self) -> str:
+        """The edit as a query states it: `fc1.out = 32`, `insert relu1 (RELU) after conv1`."""
+        if self.action == "set":
+            return _SET.sub(lambda found: f"{self.node}.{found[1]} = {found[2]}", self.text)
+        if self.action in ("insert", "slice"):
+            return f"{self.action} {self.text}"
+        if self.action == "rename":
+            return f"rename {self.node} to {self.text}"
+        if self.action == "delete_edge":
+            return f"{self.node} {self.text}"
+        return f"{self.action} {self.node}: {self.text}"
+
+
+# `out 64 -> 32, kernel [3, 3] -> 5`: attributes with the value before and the one now.
+_SET = re.compile(r"(\w+) .+? -> (.+?)(?=, \w+ .+? -> |\Z)")
+_FOLLOWING = ("follow", "prune", "rename")
+
+
+def own_edits(edits: Sequence[Edit]) -> list[Edit]:
+    """The edits that were asked for, without those that other edits bring with them."""
+    return [edit for edit in edits if edit.action not in _FOLLOWING] or list(edits)
 
 
 class Wiring:

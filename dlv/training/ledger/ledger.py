@@ -294,8 +294,11 @@ class Ledger:
                 self._touch(row, now)
         return True
 
-    def log(self, claim: Claim, step: int, metrics: Mapping[str, float], wall: float) -> bool:
-        """What a trial has come to; `wall`: seconds since its last log or its claim.
+    def log(
+        self, claim: Claim, step: int, metrics: Mapping[str, float], wall: float, repeated: int = 0
+    ) -> bool:
+        """What a trial has come to; `wall`: seconds since its last log or its claim; `repeated`:
+        steps since then that had been trained before, and whose checkpoint is gone.
 
         True: return at once. Raises LeaseLost. What is logged again must be equal: the first
         value stays, and the trial is marked where it was not.
@@ -316,9 +319,10 @@ class Ledger:
             self.store.change_trial(claim.trial, changes, claim.token)
             runs = [r for r in self.store.memberships(claim.trial) if r["state"] == "running"]
             for run in runs:
-                gained = max(0, min(step, run["target"]) - row["step"])
+                gained = repeated + max(0, min(step, run["target"]) - row["step"])
                 self._touch(run, now, 0 if run["stopped"] else gained)
-                self._judge(run, row | changes, step, metrics)
+                if step > row["step"] or not repeated:  # else the rules have seen it
+                    self._judge(run, row | changes, step, metrics)
             return not settling.wanting(runs, step)
 
     def _judge(self, run: Row, trial: Row, step: int, metrics: Mapping[str, float]) -> None:

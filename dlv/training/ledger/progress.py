@@ -54,17 +54,6 @@ class Progress:
     over: bool
 
 
-def group(trial: TrialView) -> str:
-    """Under which of `GROUPS` a trial counts."""
-    if trial.state in ("running", "stale", "failed", "diverged"):
-        return trial.state
-    if trial.verdict == "stopped":
-        return "stopped"
-    if trial.state == "done":
-        return "done"
-    return "waiting" if trial.verdict == "waiting" else "ready"
-
-
 class Watch:
     """Looks at one run from time to time; the first look is what it is compared with."""
 
@@ -80,10 +69,12 @@ class Watch:
         """`now` by a clock that never goes back."""
         groups = dict.fromkeys(GROUPS, 0)
         for trial in view.trials:
-            groups[group(trial)] += 1
+            groups[trial.condition] += 1
         steps = sum(trial.step for trial in view.trials)
         most = sum(
-            trial.steps if group(trial) in ("running", "stale", "waiting", "ready") else trial.step
+            trial.steps
+            if trial.condition in ("running", "stale", "waiting", "ready")
+            else trial.step
             for trial in view.trials
         )
         rate = self._rate(now, steps)
@@ -120,7 +111,7 @@ class Watch:
         found = [
             (verdicts.rank(rule, trial.last[metric], trial.ordinal), trial)
             for trial in view.trials
-            if metric in trial.last and group(trial) not in ("failed", "diverged", "stopped")
+            if metric in trial.last and trial.condition not in ("failed", "diverged", "stopped")
         ]
         found.sort(key=lambda each: each[0])
         return (metric if found else None), [
@@ -134,7 +125,7 @@ class Watch:
 
     def _news(self, trials: Sequence[TrialView]) -> list[News]:
         before, first = self._known, not self._known
-        self._known = {trial.trial: group(trial) for trial in trials}
+        self._known = {trial.trial: trial.condition for trial in trials}
         if first:
             return []
         return [

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import dlv.training.ledger.settling as settling
@@ -16,13 +17,15 @@ from dlv.dataclass import dataclass
 from dlv.metadata.trials import Row, Trials
 from dlv.training.ledger.settling import Budget
 from dlv.training.ledger.verdicts import Mark, Marks, Rule
+from dlv.training.workers.owners import Owner, dead, driven
 
 
 @dataclass(frozen=True)
 class TrialView:
     """A trial as a run sees it.
 
-    `state`: ready, running, stale (its worker is silent), done (at `steps`), diverged, failed;
+    `state`: ready, running, stale (its worker is silent, and may be gone), done (at `steps`),
+    diverged, failed; a trial whose worker is known to be dead is ready again;
     `verdict`: stopped, waiting (for others, at a rule), kept once the run is over, or None.
     """
 
@@ -53,10 +56,22 @@ class TrialView:
     def kept(self) -> bool:
         return self.verdict == "kept"
 
+    @property
+    def condition(self) -> str:
+        """State and verdict in the one word that is shown, and under which the trial counts."""
+        if self.state in ("running", "stale", "failed", "diverged"):
+            return self.state
+        if self.verdict == "stopped":
+            return "stopped"
+        if self.state == "done":
+            return "done"
+        return "waiting" if self.verdict == "waiting" else "ready"
+
 
 @dataclass(frozen=True)
 class RunView:
-    """`state`: running, over, stopped (by the user), failed (it cannot be judged)."""
+    """`state`: running, over, stopped (by the user), failed (it cannot be judged). What `running`
+    says of a sweep whose processes were killed, `condition` puts right. `tmp`: the repository's."""
 
     id: str
     text: str
@@ -71,6 +86,19 @@ class RunView:
     spent_steps: int
     growing: bool
     trials: Sequence[TrialView]
+    tmp: Path
+
+    @property
+    def at_work(self) -> int:
+        """How many trials are being trained now, by processes that live as far as one knows."""
+        return sum(trial.state == "running" for trial in self.trials)
+
+    @cached_property
+    def condition(self) -> str:
+        """The state, or `interrupted` if nobody drives the sweep any more or trains for it."""
+        if self.state != "running" or self.at_work or driven(self.tmp, self.id):
+            return self.state
+        return "interrupted"
 
     @property
     def idle(self) -> bool:
@@ -102,6 +130,7 @@ def run_view(store: Trials, run: Row, now: float) -> RunView:
         seconds=run["active_seconds"],
         growing=bool(run["growing"]),
         trials=trials,
+        tmp=store.path.parent / "tmp",
         **{key: run[key] for key in ("id", "text", "state", "why", "created", "spent_steps")},
     )
 
@@ -111,7 +140,10 @@ def _trial(
 ) -> TrialView:
     name, steps = member["trial"], member["steps"]
     state = settling.state_in_run(member)
-    if state == "running" and member["lease"] <= now:
+    owner = None if member["owner"] is None else json.loads(member["owner"])
+    if state == "running" and owner is not None and dead(Owner(**owner)):
+        state = "ready"
+    elif state == "running" and member["lease"] <= now:
         state = "stale"
     verdict, why = _verdict(run, rules, member, state, marks)
     last = {
@@ -129,7 +161,6 @@ def _trial(
     if state == "diverged" and verdict is None:
         odd = [f"{name} {value:g}" for name, value in last.items() if not math.isfinite(value)]
         why = f"{', '.join(odd) or 'not finite'} at step {member['step']}"
-    owner = None if member["owner"] is None else json.loads(member["owner"])
     return TrialView(
         trial=name,
         config=json.loads(member["config"]),
@@ -141,7 +172,7 @@ def _trial(
         marks=marks.of_trial(name),
         last=last,
         cut=cut,
-        owner=owner if state in ("running", "stale") else None,
+        owner=owner if member["state"] == "running" else None,
         error=member["error"] if state == "failed" else None,
         **{key: member[key] for key in ("ordinal", "label", "network", "seed", "target")},
         **{key: member[key] for key in ("steps", "seconds", "attempts", "unlike")},

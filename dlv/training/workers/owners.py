@@ -1,7 +1,8 @@
-"""Who works on a trial, and whether that process still lives."""
+"""Who drives a sweep and who works on its trials, and whether these processes still live."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import dlv.disk.children as children
+import dlv.disk.durable as durable
 from dlv.dataclass import dataclass
 
 PROCESSES = Path("/proc")
@@ -86,3 +88,34 @@ def dead(owner: Owner) -> bool:
     if here[3] != there[3]:
         return False
     return start_of(owner.pid) != owner.started
+
+
+def driving(tmp: Path, run: str) -> durable.TemporaryFile:
+    """A file of the repository's `tmp` that shows, while its block lasts, that this process drives
+    the sweep. It is locked: no process that has died drives any."""
+    return durable.TemporaryFile(tmp, suffix=_suffix(run))
+
+
+def driven(tmp: Path, run: str) -> bool:
+    """Whether a living process drives the sweep."""
+    return any(map(_locked, tmp.glob(f"*{_suffix(run)}")))
+
+
+def _suffix(run: str) -> str:
+    return f".sweep-{run[:16]}"
+
+
+def _locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False  # a file system without locks
+    finally:
+        os.close(descriptor)
+    return False

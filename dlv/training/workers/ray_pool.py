@@ -63,10 +63,12 @@ class Keeper:
         """For how many seconds each claim at which a task works has said nothing."""
         return {token: time.monotonic() - heard for token, heard in self._heard.items()}
 
-    def log(self, claim: Claim, step: int, metrics: Mapping[str, float], wall: float) -> str:
+    def log(
+        self, claim: Claim, step: int, metrics: Mapping[str, float], wall: float, repeated: int = 0
+    ) -> str:
         self.begin(claim)
         try:
-            stop = self._ledger.log(claim, step, metrics, wall)
+            stop = self._ledger.log(claim, step, metrics, wall, repeated)
         except LeaseLost:
             return "lost"
         return "stop" if stop or self._stopping else "go"
@@ -130,12 +132,14 @@ class Far:
         self._carried = carried
         self._sent = set() if carried is None else {p.name for p in _checkpoints(carried)}
 
-    def log(self, claim: Claim, step: int, metrics: Mapping[str, float], wall: float) -> bool:
+    def log(
+        self, claim: Claim, step: int, metrics: Mapping[str, float], wall: float, repeated: int = 0
+    ) -> bool:
         for path in [] if self._carried is None else _checkpoints(self._carried):
             if path.name not in self._sent:  # before the row that tells of it
                 self._send(claim, f"checkpoint/{path.name}", path.read_bytes())
                 self._sent.add(path.name)
-        said = self._get(self._keeper.log.remote(claim, step, dict(metrics), wall))
+        said = self._get(self._keeper.log.remote(claim, step, dict(metrics), wall, repeated))
         if said == "lost":
             raise LeaseLost
         return bool(said == "stop")

@@ -125,19 +125,23 @@ HERE = Path(__file__).resolve().parents[1]
 class Claims(Protocol):
     """What a slice needs of the ledger, near or far."""
 
-    def log(self, claim: Claim, step: int, metrics: Mapping[str, float], wall: float) -> bool: ...
+    def log(
+        self, claim: Claim, step: int, metrics: Mapping[str, float], wall: float, repeated: int = 0
+    ) -> bool: ...
     def finish(self, claim: Claim, state: str, error: str | None = None) -> None: ...
 
 
 @dataclass
 class Slice:
-    """`heard`: when it was begun or last logged, by the monotonic clock."""
+    """`heard`: when it was begun or last logged, by the monotonic clock. `reached`: the step that
+    its checkpoint, and later its last log, is of."""
 
     claim: Claim
     claims: Claims
     readers: Readers
     stop: Callable[[], bool]
     heard: float = 0.0
+    reached: int = 0
     lost: bool = False  # set from outside, too: the lease was not renewed
 
     def run(self, folder: Path) -> str | None:
@@ -173,6 +177,7 @@ class Slice:
         trial = TrialFiles(folder).load()
         trial = replace(trial.with_(log_every=self.claim.log_every), token=self.claim.token)
         begun = checkpoints.resumed(trial.checkpoints) or Checkpoint()
+        self.reached = begun.step
         log = Recorder(trial, begun, self.claim.target, self._row, self._idle)
         if not log.replay():
             if self.stop():
@@ -193,9 +198,11 @@ class Slice:
             raise LeaseLost
         now = time.monotonic()
         wall, self.heard = now - self.heard, now
-        if step <= self.claim.step:  # the ledger has it
+        repeated = max(0, min(step, self.claim.step) - self.reached)
+        if step <= self.claim.step and not repeated:  # the ledger has it
             return False
-        return self.claims.log(self.claim, step, metrics, wall) or self.stop()
+        self.reached = max(self.reached, step)
+        return self.claims.log(self.claim, step, metrics, wall, repeated) or self.stop()
 
     def _idle(self) -> bool:
         """Asked while a program of the user's own says nothing: whether to go on."""

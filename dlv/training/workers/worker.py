@@ -87,9 +87,11 @@ class Shared:
         with self._turn:
             return self._ledger.renew(claim)
 
-    def log(self, claim: Claim, step: int, metrics: Mapping[str, float], wall: float) -> bool:
+    def log(
+        self, claim: Claim, step: int, metrics: Mapping[str, float], wall: float, repeated: int = 0
+    ) -> bool:
         with self._turn:
-            return self._ledger.log(claim, step, metrics, wall)
+            return self._ledger.log(claim, step, metrics, wall, repeated)
 
     def finish(self, claim: Claim, state: str, error: str | None = None) -> None:
         with self._turn:

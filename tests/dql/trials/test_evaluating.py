@@ -14,7 +14,7 @@ import pytest
 import dlv.dql.execute as execute
 import dlv.dql.saved as saved
 from dlv.api import Repo
-from dlv.dql.outcome import Explained, QueryOptions
+from dlv.dql.outcome import Explained, QueryOptions, TrainingPlan
 from dlv.dql.trials.evaluating import AllFailed
 from dlv.errors import Conflict, DlvError, NotFound, UnsafeInput, UsageError
 from dlv.metadata import versions
@@ -285,7 +285,7 @@ def test_explained_and_tried_only(repository: Repository) -> None:
     assert '  into "x"' in plan.lines
     assert (plan.document["trials"], plan.document["most_steps"]) == (12, 240)
     dry = ask(repository, text, dry_run=True)
-    assert dry.planned
+    assert dry.plan == TrainingPlan(finished=0, to_train=12, waiting=0, steps=240)
     assert len(dry.trials) == 12
     assert not repository.trials_path.exists()
     assert not repository.trials_folder.exists()
@@ -429,12 +429,14 @@ def test_fresh_begins_anew(repository: Repository) -> None:
     assert steps(repository) == 80
 
 
-def test_checkpoints_of_stopped_trials_go(repository: Repository) -> None:
-    text = f'{ONE} vary config.base_lr in [0.1, 0.2] keep top(1, m["loss"], 5)'
-    for keep, left in ((True, 2), (False, 1)):
-        ask(repository, text, keep_checkpoints=keep)
-        folders = repository.trials_folder.glob("*/checkpoint/*.ckpt")
-        assert len({path.parent for path in folders}) == left
+def test_the_last_checkpoint_of_stopped_trials_stays_unless_it_is_discarded(
+    repository: Repository,
+) -> None:
+    text = f'{ONE} vary config.base_lr in [0.1, 0.2] keep top(1, m["loss"], 15)'
+    for discard, left in ((False, ["15", "15", "20"]), (True, ["15", "20"])):
+        ask(repository, text, discard_checkpoints=discard)
+        paths = repository.trials_folder.glob("*/checkpoint/*.ckpt")
+        assert sorted(path.name.partition("-")[0] for path in paths) == left
 
 
 def test_all_checkpoints_become_snapshots(repository: Repository) -> None:
@@ -450,9 +452,9 @@ def test_all_checkpoints_become_snapshots(repository: Repository) -> None:
         if step % 5 == 0:
             assert np.array_equal(best.at(step).tensor("fc1.weight"), expected)
     assert np.array_equal(best.tensor("fc1.weight"), expected)
-    # Of what is a version now no more is kept than usual; of what was stopped nothing.
+    # Of what is a version now no more is kept than usual; of what was stopped the last.
     left = [path.name for path in repository.trials_folder.glob("*/checkpoint/*.ckpt")]
-    assert sorted(name.partition("-")[0] for name in left) == ["15", "20"]
+    assert sorted(name.partition("-")[0] for name in left) == ["15", "20", "5"]
     assert list(repository.trials_folder.glob("*/checkpoint/all")) == []
 
 
