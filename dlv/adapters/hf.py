@@ -1,35 +1,39 @@
 """Hugging Face folders: which files are the model, which only go with it, which are copies.
 
-A folder is one if its config.json, or a Trainer's trainer_state.json, and weights under the
-names that transformers gives them lie in it. Nothing but what `add` should do follows from it.
+A folder is one if its config.json, or a Trainer's trainer_state.json, and weights under the names
+that transformers or diffusers give them lie in it. A pipeline of diffusers has several of them.
+Nothing but what `add` should do follows from it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 
 from dlv.adapters import detect, registry
 from dlv.adapters.checkpoint import Checkpoint, Tensor
+from dlv.adapters.folders import PIPELINE, RANDOM_STATES
 from dlv.adapters.source import Source
 from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError, NotFound, UnsafeInput
 
 CONFIG, STATE, INDEX = "config.json", "trainer_state.json", ".index.json"
-_CONFIG_KEY = re.compile(rb'"(?:model_type|architectures|transformers_version)"\s*:')
+_CONFIG_KEY = re.compile(
+    rb'"(?:model_type|architectures|transformers_version|_class_name)"\s*:'  # the last: diffusers
+)
 _SHARD = r"(?:-[0-9]+-of-[0-9]+)?"
-_SAFE = re.compile(rf"(?:model|adapter_model){_SHARD}\.safetensors")
-_TORCH = re.compile(rf"(?:pytorch_model|adapter_model){_SHARD}\.bin")
+_DIFFUSERS = "diffusion_pytorch_model"
+_SAFE = re.compile(rf"(?:model|adapter_model|{_DIFFUSERS}){_SHARD}\.safetensors")
+_TORCH = re.compile(rf"(?:pytorch_model|adapter_model|{_DIFFUSERS}){_SHARD}\.bin")
 _VARIANT = re.compile(
-    rf"(?:model|adapter_model|pytorch_model)\.[A-Za-z0-9_]+{_SHARD}\.(?:safetensors|bin)"
+    rf"(?:model|adapter_model|pytorch_model|{_DIFFUSERS})"
+    rf"(?:\.[A-Za-z0-9_]+{_SHARD}|{_SHARD}\.[A-Za-z0-9_]+)\.(?:safetensors|bin)"
 )
 _OTHER_FRAMEWORK = re.compile(
     rf"tf_model{_SHARD}\.h5|flax_model{_SHARD}\.msgpack|rust_model\.ot|model\.ckpt\.[a-z0-9-]+"
 )
-# State of the trainer itself: pickles, of which nothing is weights.
-_TRAINER = re.compile(r"training_args\.bin|scheduler\.pt|scaler\.pt|rng_state(?:_[0-9]+)?\.pth")
 _PLAIN = (".json", ".txt", ".md", ".model", ".jinja", ".spm", ".vocab", ".tiktoken")
 _CHECKPOINT = re.compile(r"checkpoint-([0-9]{1,18})")
 _MOST_NAMED = 3
@@ -64,8 +68,36 @@ def advise(paths: Iterable[Path]) -> Advised:
         if folder.parts[-2:] == (".cache", "huggingface") or ".cache/huggingface/" in str(folder):
             why = "it is a file of the download client"
             advised.files |= {path: Advice(skip=why) for path in names.values()}
-    _choose(advised, [folders[folder] for folder in models])
+    _choose(advised, [folders[folder] for folder in models if not _is_component(folder)])
+    for names in folders.values():
+        if PIPELINE in names:
+            _advise_pipeline(advised, names[PIPELINE], folders)
     return advised
+
+
+def _is_component(folder: Path) -> bool:
+    """Whether it is one of the models of a pipeline, or of a state that accelerate saved."""
+    return any((folder.parent / marker).is_file() for marker in (PIPELINE, RANDOM_STATES))
+
+
+def _advise_pipeline(
+    advised: Advised, index: Path, folders: Mapping[Path, Mapping[str, Path]]
+) -> None:
+    """The index is the configuration; settings of the components are files, as they share keys."""
+    from dlv.adapters import settings as settings_files
+
+    root = index.parent
+    for folder in (root, *(folder for folder in folders if folder.parent == root)):
+        for name, path in folders[folder].items():
+            if name.endswith(_PLAIN) and advised.files.get(path, Advice()).skip is None:
+                advised.files[path] = Advice("file")
+    if _fits(index):
+        advised.files[index] = Advice("config")
+    for name, value in settings_files.read(str(index), "json").items():
+        named = isinstance(value, list) and len(value) == 2 and all(value)
+        if named and not name.startswith("_") and root / name not in folders:
+            listed = name if name.isidentifier() else repr(name[:100])
+            advised.warnings.append(f"no such folder: {listed}, which {index.name} names")
 
 
 def _check_parts(names: dict[str, Path]) -> None:
@@ -139,7 +171,7 @@ def _advise_folder(advised: Advised, names: dict[str, Path]) -> None:
         # A network of dlv's own may lie here, too.
         if name.endswith(".json") and detect.detect(str(path)) == "network_json":
             continue
-        if _TRAINER.fullmatch(name) or name.endswith(_PLAIN):
+        if name.endswith(_PLAIN):
             files[path] = Advice("file")
     safe = _weights(advised, names, _SAFE, ".safetensors")
     torch = _weights(advised, names, _TORCH, ".bin")

@@ -1,20 +1,17 @@
-"""MLflow's stores, read without MLflow: a folder `mlruns/<experiment>/<run>/`, or SQLite.
+"""MLflow's stores, read without MLflow: what is in them, and the one of files, `mlruns/`.
 
 Links in a folder are never followed: what a store names lies in it, or is left out.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import re
-import sqlite3
 import stat
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 from dlv.adapters import settings as settings_files
 from dlv.adapters.source import Source
 from dlv.dataclass import dataclass
-from dlv.errors import Conflict, Damaged, DlvError, NotFound, StorageError, UnsafeInput, UsageError
+from dlv.errors import Damaged, DlvError, NotFound, UnsafeInput, UsageError
 
 MOST_POINTS = 4_000_000  # of one run
 MOST_ENTRIES = 100_000  # parameters, tags, metrics of one run; runs of one experiment
@@ -62,6 +59,20 @@ class Registered:
     name: str
     version: int
     aliases: tuple[str, ...] = ()
+    status: str = ""
+    stage: str = ""
+    tags: dict[str, str] = field(default_factory=dict)  # of the model, then of the version
+
+
+@dataclass(frozen=True)
+class DatasetInput:
+    """What a run says of data that it read; the data lie elsewhere."""
+
+    name: str
+    digest: str
+    source_type: str
+    source: str
+    context: str
 
 
 @dataclass
@@ -78,6 +89,7 @@ class Run:
     tags: dict[str, str] = field(default_factory=dict)
     models: list[LoggedModel] = field(default_factory=list)
     registered: list[Registered] = field(default_factory=list)
+    datasets: list[DatasetInput] = field(default_factory=list)
 
     @property
     def parent(self) -> str | None:
@@ -215,6 +227,8 @@ _BLOCK = 1 << 20
 _OTHER_FOLDERS = ("tags", "datasets", "traces", "models", "issues", "assessments")
 _OF_AN_EXPERIMENT = ("artifact_location", "experiment_id", "lifecycle_stage")
 _STATUS = {1: "RUNNING", 2: "SCHEDULED", 3: "FINISHED", 4: "FAILED", 5: "KILLED"}
+_DATASET = ("name", "digest", "source_type", "source")
+CONTEXT = "mlflow.data.context"  # the tag of an input that says what the data were for
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _VERSION = re.compile(r"version-([0-9]{1,9})")
 
@@ -294,12 +308,40 @@ class FileStore(Store):
             params=self._texts(folder / "params"),
             tags=tags,
             registered=self.registered.get(folder.name, []),
+            datasets=self._datasets(folder / "inputs", experiment),
         )
         run.models = [
             LoggedModel(model.id, model.name, steps.get(model.id), model.location, model.params)
             for model in own
         ]
         return run
+
+    def _datasets(self, inputs: Path, experiment: Experiment) -> list[DatasetInput]:
+        """The data that a run has as inputs, in the order of their names."""
+        found = []
+        for below in _folders(inputs):
+            if not _is_file(below / META):
+                continue
+            try:
+                known = _meta(below)
+                key = _text(known, "source_id", "")
+                if known.get("source_type") != "DATASET" or not ID.fullmatch(key):
+                    continue
+                meta, tags = (
+                    _meta(self.folder / experiment.id / "datasets" / key),
+                    known.get("tags"),
+                )
+                name, digest, kind, source = (_text(meta, key, "") for key in _DATASET)
+            except UsageError:
+                raise  # PyYAML is not there
+            except DlvError as error:
+                self.notes.append(
+                    f"a data set of run {inputs.parent.name} is lost: {_reason(error)}"
+                )
+                continue
+            context = tags.get(CONTEXT, "") if isinstance(tags, dict) else ""
+            found.append(DatasetInput(name, digest, kind, source, str(context)))
+        return sorted(found, key=by_name)
 
     def _texts(self, folder: Path) -> dict[str, str]:
         """Files by their path below the folder, which is how MLflow keeps keys with slashes."""
@@ -361,14 +403,20 @@ class FileStore(Store):
                 continue
             try:
                 name = _text(_meta(folder), "name", folder.name)
-                aliases = self._texts(folder / "aliases")
+                aliases, of_model = self._texts(folder / "aliases"), self._texts(folder / "tags")
                 for below in _folders(folder):
                     number = _VERSION.fullmatch(below.name)
                     if number is None or not _is_file(below / META):
                         continue
-                    run = _text(_meta(below), "run_id", "")
+                    meta = _meta(below)
                     named = tuple(sorted(a for a, text in aliases.items() if text == number[1]))
-                    versions.setdefault(run, []).append(Registered(name, int(number[1]), named))
+                    made = Registered(
+                        *(name, int(number[1]), named),
+                        status=_text(meta, "status", ""),
+                        stage=stage_of(_text(meta, "current_stage", "")),
+                        tags=of_model | self._texts(below / "tags"),
+                    )
+                    versions.setdefault(_text(meta, "run_id", ""), []).append(made)
             except DlvError as error:
                 self.notes.append(f"the registered model {folder.name}: {_reason(error)}")
         return versions
@@ -376,6 +424,15 @@ class FileStore(Store):
 
 def _reason(error: DlvError) -> str:
     return f"{error.message}: {error.why}" if error.why else error.message
+
+
+def by_name(data: DatasetInput) -> tuple[str, str, str]:
+    return data.name, data.context, data.digest
+
+
+def stage_of(text: str) -> str:
+    """The stage of a registered version; MLflow calls it `None` where there is none."""
+    return "" if text == "None" else text
 
 
 def _steps(folder: Path) -> dict[str, int]:
@@ -501,233 +558,3 @@ def _whole(meta: dict[str, Any], key: str) -> int | None:
     except ValueError:
         return None
     return number if -(2**63) <= number < 2**63 else None
-
-
-MAGIC = b"SQLite format 3\0"
-_INFINITE = 1.7976931348623157e308  # as MLflow writes an infinite value
-_NAME = re.compile(r"[a-z][a-z_0-9]{0,60}")
-_WORK, _LEAST_WORK = 100_000, 20_000_000  # steps of SQLite's machine
-_SET = ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0", "query_only = ON")
-_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_TRANSACTION}
-
-Row = tuple[Any, ...]
-
-
-def is_database(path: Path) -> bool:
-    """Whether a file is an SQLite database."""
-    with Source(str(path)) as file:
-        return file.size >= 512 and bytes(file.read(0, len(MAGIC))) == MAGIC
-
-
-class DatabaseStore(Store):
-    """One `mlflow.db`, read-only: nothing but plain reads of plain tables is let through."""
-
-    def __init__(self, path: Path) -> None:
-        folder = path.parent
-        super().__init__(folder, folder / "mlruns", folder / "mlartifacts")
-        self.path = path
-        try:
-            self._db = sqlite3.connect(
-                f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10, isolation_level=None
-            )
-        except sqlite3.Error as error:
-            raise StorageError(f"cannot open {path.name}", why=str(error)) from error
-        try:
-            self._columns = self._prepare()
-        except BaseException:
-            self.close()
-            raise
-
-    def _prepare(self) -> dict[str, set[str]]:
-        """Tables by name, with their stored columns. A view could compute anything, so none is."""
-        self._db.text_factory = lambda data: data.decode("utf-8", "replace")
-        self._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 4 * MOST_TEXT)
-        self._db.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-        for line in _SET:
-            self._rows(f"PRAGMA {line}")
-        self._rows("BEGIN")  # one state of the store, though a run may be writing to it
-        tables: dict[str, set[str]] = {}
-        for name, kind, statement in self._rows("SELECT name, type, sql FROM sqlite_master"):
-            plain = isinstance(statement, str) and "VIRTUAL" not in statement[:40].upper()
-            if kind == "table" and plain and isinstance(name, str) and _NAME.fullmatch(name):
-                rows = self._rows(f"PRAGMA table_xinfo({name})")
-                tables[name] = {row[1] for row in rows if row[6] == 0}
-        self._db.set_authorizer(_authorize)
-        for table, key in (("experiments", "experiment_id"), ("runs", "run_uuid")):
-            if key not in tables.get(table, ()):
-                raise UsageError(
-                    f"{self.path.name} is not an MLflow store",
-                    why=f"it has no table `{table}` as MLflow makes it",
-                )
-        return tables
-
-    def _stream(self, statement: str, parameters: Sequence[Any] = ()) -> Generator[Row, None, None]:
-        # Pages that point at one another make a small file an endless table.
-        budget = iter(range((self.path.stat().st_size * 8 + _LEAST_WORK) // _WORK))
-        self._db.set_progress_handler(lambda: next(budget, None) is None, _WORK)
-        try:
-            yield from self._db.execute(statement, parameters)
-        except sqlite3.OperationalError as error:
-            if "locked" in str(error):
-                raise Conflict(f"{self.path.name} is in use", why=str(error)) from error
-            if "interrupted" in str(error):
-                raise Damaged(f"{self.path.name} contains more than its size allows") from error
-            raise Damaged(f"{self.path.name} cannot be read", why=str(error)) from error
-        except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
-            raise Damaged(f"{self.path.name} is corrupt", why=str(error)) from error
-
-    def _rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        with closing(self._stream(statement, parameters)) as rows:
-            found, size = [], 0
-            for row in itertools.islice(rows, MOST_ENTRIES + 1):
-                found.append(row)
-                size += sum(len(cell) for cell in row if isinstance(cell, (str, bytes)))
-                if size > MOST_TEXTS:
-                    raise UnsafeInput(f"{self.path.name} is too large", why="too long strings")
-        if len(found) > MOST_ENTRIES:
-            raise UnsafeInput(f"{self.path.name} is too large", why=f"over {MOST_ENTRIES} rows")
-        return found
-
-    def _select(self, table: str, columns: str, where: str = "", *given: Any) -> list[Row]:
-        """Rows in the order in which they were written; None for what this MLflow has not yet."""
-        statement = self._statement(table, columns, where)
-        return [] if statement is None else self._rows(statement, given)
-
-    def _statement(self, table: str, columns: str, where: str) -> str | None:
-        there = self._columns.get(table)
-        if there is None or (where and where not in there):
-            return None
-        names = ", ".join(f'"{c}"' if c in there else "NULL" for c in columns.split())
-        return f"SELECT {names} FROM {table}{f' WHERE {where} = ?' if where else ''} ORDER BY rowid"
-
-    def experiments(self) -> list[Experiment]:
-        rows = self._select("experiments", "experiment_id name artifact_location lifecycle_stage")
-        return [
-            Experiment(
-                _cell_text(key), _cell_text(name) or _cell_text(key), _cell_text(location) or None
-            )
-            for key, name, location, stage in rows
-            if _cell_text(stage) in ("", "active")
-        ]
-
-    def runs(self, experiment: Experiment) -> Iterator[Run]:
-        key = int(experiment.id) if experiment.id.isdecimal() else experiment.id
-        models = self._models(key)
-        rows = self._select(
-            "runs",
-            "run_uuid name status start_time end_time user_id artifact_uri lifecycle_stage",
-            "experiment_id",
-            key,
-        )
-        for run_id, name, status, start, end, user, artifacts, stage in rows:
-            if not isinstance(run_id, str) or not ID.fullmatch(run_id):
-                self.skipped.append((repr(run_id)[:100], "this is not the id of a run"))
-                continue
-            own = models.pop(run_id, [])
-            if _cell_text(stage) not in ("", "active"):
-                self.skipped.append((run_id, "it is deleted in MLflow"))
-                continue
-            tags = self._pairs("tags", "key value", "run_uuid", run_id)
-            yield Run(
-                id=run_id,
-                name=tags.get("mlflow.runName") or _cell_text(name),
-                experiment=experiment,
-                status=_cell_text(status),
-                start=_cell_whole(start),
-                end=_cell_whole(end),
-                user=tags.get("mlflow.user") or _cell_text(user),
-                artifacts=_cell_text(artifacts) or None,
-                params=self._pairs("params", "key value", "run_uuid", run_id),
-                tags=tags,
-                models=own,
-                registered=self.registered.get(run_id, []),
-            )
-        self._skip_orphans(models)
-
-    def _pairs(self, table: str, columns: str, where: str, value: str) -> dict[str, str]:
-        rows = self._select(table, columns, where, value)
-        return {_cell_text(key): _cell_text(value) for key, value in rows}
-
-    def metrics(self, run: Run) -> dict[str, Points]:
-        found: dict[str, Points] = {}
-        statement = self._statement("metrics", "key value timestamp step is_nan", "run_uuid")
-        if statement is None:
-            return found
-        with closing(self._stream(statement, (run.id,))) as rows:
-            for count, (key, *point) in enumerate(rows):
-                if count >= MOST_POINTS or len(found) > MOST_ENTRIES:
-                    raise UnsafeInput(f"the run has more than {MOST_POINTS} points")
-                _add_point(found.setdefault(_cell_text(key), Points()), _cell_text(key), *point)
-        return found
-
-    def _models(self, experiment: int | str) -> dict[str, list[LoggedModel]]:
-        """Models of MLflow 3 by the run that logged them, oldest first."""
-        found: dict[str, list[LoggedModel]] = {}
-        rows = self._select("inputs", "destination_id step", "destination_type", "MODEL_OUTPUT")
-        steps = {_cell_text(model): _cell_whole(step) for model, step in rows}
-        rows = self._select(
-            "logged_models",
-            "model_id name artifact_location source_run_id lifecycle_stage",
-            "experiment_id",
-            experiment,
-        )
-        for model, name, location, run, stage in rows:
-            if not isinstance(model, str) or not ID.fullmatch(model):
-                self.skipped.append((repr(model)[:100], "this is not the id of a model"))
-            elif _cell_text(stage) not in ("", "active"):
-                self.skipped.append((model, "this model is deleted in MLflow"))
-            else:
-                columns = "param_key param_value"
-                params = self._pairs("logged_model_params", columns, "model_id", model)
-                found.setdefault(_cell_text(run), []).append(
-                    LoggedModel(
-                        id=model,
-                        name=_cell_text(name) or model,
-                        step=steps.get(model),
-                        location=_cell_text(location) or None,
-                        params=params,
-                    )
-                )
-        return found
-
-    def _registered(self) -> dict[str, list[Registered]]:
-        versions: dict[str, list[Registered]] = {}
-        aliases: dict[tuple[str, int | None], list[str]] = {}
-        for name, version, alias in self._select("registered_model_aliases", "name version alias"):
-            key = (_cell_text(name), _cell_whole(version))
-            aliases.setdefault(key, []).append(_cell_text(alias))
-        for name, version, run in self._select("model_versions", "name version run_id"):
-            number = _cell_whole(version)
-            if number is not None:
-                named = tuple(sorted(aliases.get((_cell_text(name), number), ())))
-                made = Registered(_cell_text(name), number, named)
-                versions.setdefault(_cell_text(run), []).append(made)
-        return versions
-
-    def close(self) -> None:
-        self._db.close()
-
-
-def _authorize(action: int, *_: str | None) -> int:
-    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
-
-
-def _add_point(points: Points, key: str, value: Any, time: Any, step: Any, nan: Any) -> None:
-    try:
-        number = math.nan if nan else float(value)
-        if abs(number) == _INFINITE:
-            number = math.copysign(math.inf, number)
-        points.add(int(step or 0), int(time), number)
-    except (TypeError, ValueError, OverflowError) as error:
-        why = f"a point of `{key[:100]}`: {error}"
-        raise Damaged("a metric of the store is none", why=why[:300]) from error
-
-
-def _cell_text(value: Any) -> str:
-    if isinstance(value, bytes):
-        raise Damaged("a string of the store is binary", why=repr(value[:40]))
-    return "" if value is None else str(value)
-
-
-def _cell_whole(value: Any) -> int | None:
-    return value if isinstance(value, int) else None

@@ -128,7 +128,7 @@ def _store(
     parameters: dict[str, Any] = {}
     try:
         for file in files:
-            checkpoint = adding.open_weights(Path(file.source), file.format, request.optimizer)
+            checkpoint = adding.opened(file)
             parameters.update(checkpoint.hyperparameters)
             opened.append(
                 WeightFile(

@@ -9,7 +9,8 @@ from typing import Any
 
 import dlv.intake.mlflow_record as record
 import dlv.versions.artifacts as artifacts
-from dlv.adapters.mlflow import DatabaseStore, FileStore, Run, Store, is_database, is_store
+from dlv.adapters.mlflow import FileStore, Run, Store, is_store
+from dlv.adapters.mlflow_database import DatabaseStore, is_database
 from dlv.dataclass import dataclass
 from dlv.errors import (
     Conflict,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from dlv.adapters.mlflow import LoggedModel, Run, Store, locate, typed, version_name
@@ -91,21 +93,32 @@ def environment(run: Run) -> dict[str, Any]:
             "name": run.name,
             "experiment": run.experiment.name,
             "parent": run.parent,
-            "tags": {
-                key: value
-                for key, value in sorted(run.tags.items())
-                if key not in _UNKEPT_TAGS and len(value) <= MOST_TAG
-            },
+            "tags": _short({k: v for k, v in run.tags.items() if k not in _UNKEPT_TAGS}),
             "models": [
                 {"id": model.id, "name": model.name, "step": model.step} for model in run.models
             ],
             "registered": [
-                {"name": r.name, "version": r.version, "aliases": list(r.aliases)}
-                for r in run.registered
+                {
+                    "name": known.name,
+                    "version": known.version,
+                    "aliases": list(known.aliases),
+                    "status": known.status,
+                    "stage": known.stage,
+                    "tags": _short(known.tags),
+                }
+                for known in run.registered
+            ],
+            "datasets": [
+                {key: v if len(v) <= MOST_TAG else None for key, v in asdict(data).items()}
+                for data in run.datasets
             ],
             **ending(run),
         },
     }
+
+
+def _short(tags: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in sorted(tags.items()) if len(value) <= MOST_TAG}
 
 
 def ending(run: Run) -> dict[str, Any]:

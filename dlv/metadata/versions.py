@@ -13,6 +13,7 @@ from dlv.dataclass import dataclass
 from dlv.metadata import metrics
 from dlv.metadata.database import Database
 from dlv.metadata.metrics import Summary
+from dlv.objects.imported import run_attributes
 
 if TYPE_CHECKING:
     from dlv.objects.manifest import Manifest
@@ -108,7 +109,8 @@ def insert(
         (version_id, manifest.id),
     )
     _insert_snapshots(db, version_id, manifest)
-    metrics.insert_hyperparameters(db, version_id, manifest.hyperparameters)
+    attributes = {**run_attributes(manifest.environment), **manifest.hyperparameters}
+    metrics.insert_hyperparameters(db, version_id, attributes)
     metrics.insert(db, version_id, summaries)
     db.many(
         "INSERT INTO file(version_id, path, role, mode, bytes, blake3, git) VALUES (?,?,?,?,?,?,?)",

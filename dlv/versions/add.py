@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import dlv.disk.durable as durable
 import dlv.disk.paths as paths
 import dlv.metadata.facts as facts
-from dlv.adapters import checkpoint, exported, registry
+from dlv.adapters import checkpoint, exported, folders, registry
 from dlv.adapters.detect import step_of
+from dlv.adapters.folders import Place
 from dlv.canonical import dumps, float_of, hash_bytes
 from dlv.dataclass import dataclass
 from dlv.disk.ignore import walk
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from dlv.adapters import hf
     from dlv.events.formats.series import Scalars
 
-ROLES = ("weights", "snapshot", "network", "config", "log", "data", "file")
+WEIGHT_ROLES = ("weights", "snapshot")
+ROLES = (*WEIGHT_ROLES, "network", "config", "log", "data", "file")
 LARGE_FILE = 100 << 20
 # Up to these sizes `add` reads all data to find damage; in larger files the commit finds it.
 READ_FILE, READ_ALL = 8 << 20, 16 << 20
@@ -205,7 +207,8 @@ def examine(root: Path, here: Path, given: Sequence[str], request: Request) -> A
         start = Path(here, argument)
         if start.is_dir():
             found = list(walk(root, start))
-            told = None if request.role or request.format else hf.advise(found)
+            whole = request.role in (None, *WEIGHT_ROLES) and request.format is None
+            told = hf.advise(found) if whole else None
             added.warnings += told.warnings if told else []
             before = len(added.files)
             for path in found:
@@ -231,7 +234,7 @@ def examine(root: Path, here: Path, given: Sequence[str], request: Request) -> A
                 f"no such file: `{argument}`", did_you_mean=nearest(start.name, siblings)
             )
     if request.step is not None and len(added.files) > 1:
-        weights = [file for file in added.files if file.role in ("weights", "snapshot")]
+        weights = [file for file in added.files if file.role in WEIGHT_ROLES]
         if len({Path(file.path).parent for file in weights}) > 1:
             raise UsageError("--step applies to one checkpoint", why=f"got {len(weights)}")
     sources: dict[str, str] = {}
@@ -264,8 +267,11 @@ def _add_found(
     root: Path, path: Path, above: Path, request: Request, added: Added, advice: hf.Advice
 ) -> None:
     """A file of a folder: what cannot be taken in is passed over, and said."""
-    if advice.skip is not None:
-        added.skipped.append((relative(root, path, above), advice.skip))
+    reason = advice.skip
+    if reason is None and advice.role is not None and request.role in WEIGHT_ROLES:
+        reason = "it is not weights"
+    if reason is not None:
+        added.skipped.append((relative(root, path, above), reason))
         return
     try:
         asked = request if advice.role is None else replace(request, role=advice.role)
@@ -308,12 +314,22 @@ def _examine(
     found = request.format or detect.detect(str(path))
     if request.role is None and request.format is None:
         _check_name_and_content(path, name, found)
+    place = _place(path, name)
+    if request.role is None and request.format is None and _is_state(path, name, place, added):
+        request, named = replace(request, role="file"), True
     role = request.role or _role(found, path, named=named)
     step = request.step
     options: dict[str, Any] = {}
-    if role in ("weights", "snapshot"):
+    if role in WEIGHT_ROLES:
+        if place is not None and place.state:
+            raise UsageError(
+                f"{name} is state of a training, not weights", hint=f"to keep it: dlv add {name}"
+            )
         options = {"optimizer": request.optimizer, "own": request.role == "weights"}
-        step = _check_weights(path, name, found, replace(request, step=step), options, added)
+        if place is not None and place.prefix:
+            options["prefix"] = place.prefix
+            options["extra"] = place.custom
+        step = _check_weights(path, name, found, request, options, added, place)
     elif role == "network":
         from dlv.adapters import network_json
 
@@ -351,6 +367,37 @@ def _examine(
         hash=digest,
         options=options,
     )
+
+
+def _place(path: Path, name: str) -> Place | None:
+    """What the file is in a folder of several files; `name`: its path in the project."""
+    above = Path(str(path)[: -len(name)])
+    if not str(path).endswith(name):
+        return None  # of a run that was killed
+    return folders.place_of(name, lambda other: (above / other).is_file())
+
+
+def _is_state(path: Path, name: str, place: Place | None, added: Added) -> bool:
+    """Whether the file is state of a training without tensors; its pickle is not loaded."""
+    if place is None or not (place.state or place.custom):
+        return False
+    from dlv.adapters.torch.state_files import check_state
+
+    if place.custom:
+        try:
+            opened = open_weights(path, "pt")
+            opened.close()
+            if opened.tensors:
+                return False
+        except (UnsafeInput, UsageError):
+            pass  # an object that only the user's own code can read
+    try:
+        warning = check_state(str(path))
+    except DlvError as error:
+        error.hint = error.hint or f"to keep it as a plain file: dlv add {name} --as file"
+        raise
+    added.warnings += [f"{name}: {warning}"] if warning else []
+    return True
 
 
 def _check_inside(root: Path, path: Path) -> None:
@@ -411,7 +458,13 @@ def _check_events(path: Path, name: str, added: Added) -> None:
 
 
 def _check_weights(
-    path: Path, name: str, format_: str, request: Request, options: dict[str, Any], added: Added
+    path: Path,
+    name: str,
+    format_: str,
+    request: Request,
+    options: dict[str, Any],
+    added: Added,
+    place: Place | None,
 ) -> int | None:
     """Open it as the commit will, so that what cannot be read is refused now."""
     opened = open_weights(path, format_, str(options["optimizer"]))
@@ -427,7 +480,11 @@ def _check_weights(
             }
         if not _holds(opened, path, name, format_, request, added):
             options["network"] = False
-        step = step_of(name) if request.step is None else request.step
+        if request.step is not None:
+            return request.step
+        if place is not None:  # one step for all files of the folder
+            return step_of(f"{place.root}/-") if place.root else None
+        step = step_of(name)
         return opened.step if step is None else step
     finally:
         opened.close()
@@ -447,8 +504,21 @@ def _holds(
 
 
 def opened(file: StagedFile) -> checkpoint.Checkpoint:
-    """A staged file of weights, without a network that was found not to hold."""
+    """A staged file of weights, without a network that was found not to hold.
+
+    Its tensors have the names and roles that they get in the version.
+    """
     found = open_weights(Path(file.source), file.format, str(file.options.get("optimizer", "keep")))
+    if prefix := file.options.get("prefix"):
+        found.tensors = [
+            replace(
+                tensor,
+                name=f"{prefix}{tensor.name}",
+                tied=tensor.tied and f"{prefix}{tensor.tied}",
+                role="extra" if file.options.get("extra") else tensor.role,
+            )
+            for tensor in found.tensors
+        ]
     return found if file.options.get("network", True) else replace(found, network=None)
 
 

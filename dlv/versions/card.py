@@ -6,7 +6,6 @@ it, among the files of the version.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from dlv.metadata.metrics import Summary
 from dlv.metadata.versions import Version
 from dlv.network.graph import Network
 from dlv.objects.manifest import Manifest, TensorEntry
+from dlv.objects.parameters import count_parameters
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore, stored_network
 
@@ -79,8 +79,8 @@ class Card:
 
     @property
     def parameters(self) -> int:
-        """Number of elements of weights and buffers."""
-        return sum(math.prod(tensor.shape) for tensor in self._model)
+        """Number of parameters of the weights."""
+        return count_parameters(self.manifest.tensors)
 
     @property
     def bytes(self) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import dlv.repository.revisions as revisions
@@ -20,6 +22,7 @@ from dlv.network import summary
 from dlv.network.graph import Network
 from dlv.network.summary import Summary
 from dlv.objects.manifest import Manifest, Snapshot
+from dlv.objects.parameters import count_parameters, parameters_of
 from dlv.repository.handle import Repository
 from dlv.versions.card import OwnText, own_text
 from dlv.versions.history import Parent, parents_of
@@ -68,6 +71,17 @@ class Logged:
     points: int | None
 
 
+@dataclass(frozen=True)
+class Component:
+    """A part of a pipeline. `kind`: library and class, as its index names them."""
+
+    name: str
+    kind: str | None
+    tensors: int
+    parameters: int
+    bytes: int
+
+
 @dataclass
 class Description:
     """A version in parts; of evaluations when they were saved, newest first.
@@ -99,6 +113,41 @@ class Description:
     readings: dict[str, Reading] = field(default_factory=dict)
 
     @property
+    def parameters(self) -> int | None:
+        """How many the network has or, where that is not known, the weights."""
+        known = None if self.summary is None else self.summary.parameters
+        return count_parameters(self.matrices) if known is None and self.matrices else known
+
+    @property
+    def components(self) -> list[Component]:
+        """The parts of a model that is several, such as a pipeline, those without weights last."""
+        if self.snapshot is None:
+            return []
+        files: dict[str, set[str]] = {}
+        for container in self.snapshot.containers:
+            prefix = inventory.part_prefix(self.manifest, self.snapshot, container)
+            if prefix == f"{PurePosixPath(container.path).parent.name}.":
+                names = {self.manifest.tensors[index].name for index in container.tensors}
+                files.setdefault(prefix.removesuffix("."), set()).update(names)
+        if not files:
+            return []
+        for name, kind in self.manifest.hyperparameters.items():
+            if _component_kind(kind) and name.isidentifier():
+                files.setdefault(name, set())
+        counts = parameters_of(self.matrices)
+        parts = [
+            Component(
+                name,
+                _component_kind(self.manifest.hyperparameters.get(name)),
+                len(tensors),
+                sum(counts.get(tensor, 0) for tensor in tensors),
+                sum(m.nbytes or 0 for m in self.matrices if m.name in tensors and not m.tied),
+            )
+            for name, tensors in files.items()
+        ]
+        return sorted(parts, key=lambda part: (not part.tensors, part.name))
+
+    @property
     def tensors(self) -> dict[str, tuple[str, tuple[int, ...]]]:
         return {matrix.name: (matrix.dtype, matrix.shape) for matrix in self.matrices}
 
@@ -125,6 +174,16 @@ class Description:
         """The run that it was imported from."""
         found = self.manifest.environment.get("mlflow")
         return found if isinstance(found, dict) else None
+
+
+def _component_kind(value: Any) -> str | None:
+    """`diffusers.UNet2DConditionModel`, where a hyperparameter names a library and a class."""
+    try:
+        names = json.loads(value) if isinstance(value, str) and value.startswith("[") else None
+    except ValueError:
+        return None
+    pair = isinstance(names, list) and len(names) == 2
+    return ".".join(names) if pair and all(isinstance(n, str) for n in names) else None
 
 
 def describe(

@@ -180,7 +180,6 @@ def network_warnings(problems: Sequence[Problem], unused: Collection[str] = ()) 
 
 _Logs = Sequence["EventLogs"]
 
-WEIGHT_ROLES = ("weights", "snapshot")
 FILE_ROLES = ("file", "config", "log", "data", "network")
 
 
@@ -304,7 +303,7 @@ def store_draft(draft: Draft, writer: WeightWriter, store: MatrixStore, request:
 
 
 def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Request) -> None:
-    found = draft.of_role(*WEIGHT_ROLES)
+    found = draft.of_role(*adding.WEIGHT_ROLES)
     scheme = _scheme(request, carried=not found)
     if not found:
         if draft.base is not None and not request.fresh:
@@ -334,7 +333,8 @@ def _weights(draft: Draft, writer: WeightWriter, store: MatrixStore, request: Re
     draft.weights = snapshots.store_snapshots(draft.opened, writer, request.progress)
     for weights in draft.opened:
         draft.described += _opened(weights.path, weights.opened, writer, store)
-    draft.warnings += snapshots.mixed(draft.weights)
+    parts = {file.path for file in found if file.options.get("prefix")}
+    draft.warnings += snapshots.mixed(draft.weights, parts)
     if scheme is not None and tally is not None:
         _lossy(draft, scheme, rounding.with_sources(draft.weights, sources), tally)
 
@@ -385,7 +385,7 @@ def prove(draft: Draft) -> None:
     draft.weights = snapshots.prove(draft.weights, draft.opened)
     containers = (c for s in draft.weights.snapshots for c in s.containers)
     proven = {c.path for c in containers if c.blake3 is not None}
-    for file in draft.of_role(*WEIGHT_ROLES):
+    for file in draft.of_role(*adding.WEIGHT_ROLES):
         if file.path not in proven and paths.hash_file(Path(file.source))[0] != file.hash:
             raise Conflict(
                 f"{file.path} changed after it was staged",
@@ -471,7 +471,7 @@ def _put_series(
     events = [(log, run, row) for log in logs for run, row in log.series()]
     for log in logs:
         draft.warnings += log.remarks
-    if draft.base is not None and not (request.fresh or draft.of_role(*WEIGHT_ROLES)):
+    if draft.base is not None and not (request.fresh or draft.of_role(*adding.WEIGHT_ROLES)):
         # The curves belong to the weights: they stay as long as those do, but for newer ones.
         newer = {(scalars.run, scalars.tag) for scalars in found}
         newer |= {(run, row.tag) for _, run, row in events}

@@ -13,6 +13,7 @@ from dlv.metadata import evaluations, matrices, networks, versions
 from dlv.metadata.metrics import Summary
 from dlv.metadata.versions import SnapshotRow, Version
 from dlv.objects.manifest import FileEntry, Manifest
+from dlv.objects.parameters import count_parameters
 from dlv.repository.git_files import FileStore
 from dlv.repository.handle import Repository, read_object
 from dlv.repository.revisions import Reference
@@ -65,11 +66,7 @@ def show(repository: Repository, reference: Reference) -> Shown:
     distinct = {digest for s in kept for digest in s.hashes if digest is not None}
     return Shown(
         *(version, manifest, parents, head, rows, reference.snapshot, summaries, network),
-        parameters=sum(
-            matrix.elements
-            for matrix in inventory.matrices(manifest, index)
-            if matrix.role == "weight" and matrix.tied is None
-        ),
+        parameters=count_parameters(inventory.matrices(manifest, index)),
         raw=sum(_raw(manifest, row.index) for row in rows if not row.removed),
         stored=round(sum(matrices.stored_of(db, distinct).values())),
     )

@@ -64,6 +64,8 @@ def whole(description: Description, output: Output, *, everything: bool = False)
         yield from ("", Heading("card"), Verbatim(description.own.text.split("\n")))
     network = [*network_blocks(description, output, drawn=False)]
     yield from _section("network", _folded(network, f"dlv desc {ref} --layers", output))
+    yield from _section("components", [_components(description)])
+    yield from _section("mlflow", _mlflow(description))
     rows: list[list[Cell]]
     rows = [[key, setting(value)] for key, value in description.manifest.hyperparameters.items()]
     yield from _section("hyperparameters", [Table([Column("key", fixed=True), "value"], rows)])
@@ -165,10 +167,7 @@ def network_blocks(description: Description, output: Output, *, drawn: bool) -> 
             yield "no network and no weights"
             return
         yield "no network, only weights"
-        elements = sum(
-            m.elements for m in description.matrices if not m.tied and m.role == "weight"
-        )
-        yield Fields({"parameters": Count(elements), "weights": Bytes(held)})
+        yield Fields({"parameters": _count(description.parameters), "weights": Bytes(held)})
         return
     if sums is None:
         yield "the network has a cycle, so shapes and costs are unknown"
@@ -327,6 +326,52 @@ def _evaluations(description: Description) -> Table:
         Column("examples"),
     ]
     return Table([*first, Column("metrics", least=16), "mode"], rows)
+
+
+def _mlflow(description: Description) -> list[Block]:
+    """What MLflow knew of the run beside its parameters and metrics."""
+    run = description.mlflow
+    if run is None:
+        return []
+    moments = {name: Time(run[key]) for name, key in _MOMENTS if run.get(key)}
+    fields: dict[str, Cell] = {"status": run.get("status") or None, **moments}
+    for known in run.get("registered") or []:
+        said = [known.get("status"), known.get("stage"), *known.get("aliases", [])]
+        said += [f"{key}={value}" for key, value in (known.get("tags") or {}).items()]
+        place = f"{known['name']} version {known['version']}"
+        fields[f"registered {place}"] = Items([str(word) for word in said if word])
+    tags = Table(
+        [Column("tag", fixed=True), "value"],
+        [[key, str(value)] for key, value in (run.get("tags") or {}).items()],
+    )
+    data = Table(
+        [Column("data set", fixed=True), "digest", "context", "source"],
+        [
+            [known["name"], known["digest"], known["context"] or None, _source(known)]
+            for known in run.get("datasets") or []
+        ],
+    )
+    return [Fields({name: cell for name, cell in fields.items() if cell is not None}), tags, data]
+
+
+_MOMENTS = (("started", "start"), ("ended", "end"))
+
+
+def _source(data: dict[str, Any]) -> str:
+    return f"{data['source_type']} {data['source'] or ''}".strip()
+
+
+def _components(description: Description) -> Table:
+    rows: list[list[Cell]] = [
+        [part.name, part.kind, *map(_count_or_none, (part.tensors, part.parameters)), size]
+        for part in description.components
+        for size in [Bytes(part.bytes) if part.bytes else None]
+    ]
+    return Table([Column("component", fixed=True), "class", "tensors", "parameters", "size"], rows)
+
+
+def _count_or_none(value: int) -> Cell:
+    return _count(value, value == 0)
 
 
 def _snapshots(description: Description) -> Table:
@@ -563,6 +608,8 @@ def version_document(description: Description) -> dict[str, Any]:
         if network is None
         else json_form.write(network) | {"origin": origin and origin.origin},
         "summary": None if description.summary is None else asdict(description.summary),
+        "parameters": description.parameters,
+        "components": [_renamed(asdict(part), kind="class") for part in description.components],
         "hyperparameters": description.manifest.hyperparameters,
         "metrics": [_metric_record(item) for item in description.metrics],
         "logged": [

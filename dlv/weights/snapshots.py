@@ -15,6 +15,7 @@ from typing import BinaryIO, Protocol, cast
 from dlv.adapters import registry
 from dlv.adapters.checkpoint import Checkpoint, Companion, Part, Tensor
 from dlv.adapters.detect import shard_of
+from dlv.adapters.folders import place_of
 from dlv.canonical import HashedFile, HashSink
 from dlv.dataclass import dataclass
 from dlv.dtypes import ITEM_BYTES, block_of, tensor_bytes
@@ -408,6 +409,8 @@ def renamed(
 def names_in_file(manifest: Manifest, snapshot: Snapshot, container: Container) -> dict[str, str]:
     """Name in the snapshot -> name in the file: the reverse of `_names`."""
     names = [manifest.tensors[index].name for index in container.tensors]
+    if part := part_prefix(manifest, snapshot, container):
+        return {name: name.removeprefix(part) for name in names}
     prefix = _prefix(container.path)
     others = {
         manifest.tensors[index].name: snapshot.hashes[index]
@@ -426,11 +429,39 @@ def names_in_file(manifest: Manifest, snapshot: Snapshot, container: Container) 
     return {name: name for name in names}
 
 
-def mixed(weights: Weights) -> list[str]:
-    """Files of one step in several folders are more often two models than parts of one."""
+def part_prefix(manifest: Manifest, snapshot: Snapshot, container: Container) -> str:
+    """What a model of several parts puts before the names in one of its files; empty for others.
+
+    Known by the files beside it or, without these, by two folders that both have their prefixes.
+    """
+
+    def starts(other: Container, prefix: str) -> bool:
+        names = (manifest.tensors[index].name for index in other.tensors)
+        return bool(other.tensors) and all(name.startswith(prefix) for name in names)
+
+    paths = {entry.path for entry in manifest.files}
+    place = place_of(container.path, paths.__contains__)
+    if place and place.prefix and starts(container, place.prefix):
+        return place.prefix
+    folder = PurePosixPath(container.path).parent
+    siblings = {
+        other.name
+        for one in snapshot.containers
+        for other in [PurePosixPath(one.path).parent]
+        if other.name and other.parent == folder.parent and starts(one, f"{other.name}.")
+    }
+    return f"{folder.name}." if len(siblings) > 1 and folder.name in siblings else ""
+
+
+def mixed(weights: Weights, parts: Collection[str] = ()) -> list[str]:
+    """Files of one step in several folders are more often two models than parts of one.
+
+    `parts`: paths of files that are known to belong together.
+    """
     found = []
     for snapshot in weights.snapshots:
-        folders = sorted({str(PurePosixPath(c.path).parent) for c in snapshot.containers})
+        apart = (c.path for c in snapshot.containers if c.path not in parts)
+        folders = sorted({str(PurePosixPath(path).parent) for path in apart})
         if len(folders) > 1:
             step = "the own weights" if snapshot.step is None else f"step {snapshot.step}"
             found.append(

@@ -19,6 +19,7 @@ import dlv.versions.add as adding
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as committing
 from dlv.adapters.checkpoint import Tensor
+from dlv.adapters.folders import place_of
 from dlv.adapters.hf import Advised, advise
 from dlv.adapters.torch import reader as torch_files
 from dlv.errors import Damaged, NotFound, UnsafeInput
@@ -430,9 +431,11 @@ def test_checkpoints_of_a_trainer(run: Path) -> None:
         "checkpoint-1000/config.json": "config",
         "checkpoint-1000/trainer_state.json": "log",
     }
-    assert found["checkpoint-500/training_args.bin"] == "file"
-    assert found["checkpoint-500/rng_state_1.pth"] == "file"
     assert "checkpoint-500/optimizer.pt" not in found
+    files = {path.relative_to(run.parent).as_posix() for path in run.rglob("*")}
+    state = {path for path in files if (p := place_of(path, files.__contains__)) and p.state}
+    names = ("training_args.bin", "rng_state.pth", "rng_state_1.pth", "scheduler.pt")
+    assert state == {f"run/checkpoint-{step}/{name}" for step in (90, 500, 1000) for name in names}
 
 
 def test_what_lies_above_the_checkpoints_is_newer(run: Path) -> None:

@@ -14,17 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlv.adapters import mlflow
-from dlv.adapters.mlflow import (
-    DatabaseStore,
-    FileStore,
-    Points,
-    Run,
-    Store,
-    locate,
-    typed,
-    version_name,
-)
+from dlv.adapters import mlflow, mlflow_database
+from dlv.adapters.mlflow import FileStore, Points, Run, Store, locate, typed, version_name
+from dlv.adapters.mlflow_database import DatabaseStore
 from dlv.errors import Conflict, Damaged, DlvError, NotFound, UnsafeInput, UsageError
 from dlv.objects.manifest import check_name
 
@@ -260,8 +252,8 @@ def test_which_is_which(tmp_path: Path) -> None:
     assert mlflow.is_store(FIXTURES / "files" / "mlruns")
     assert not mlflow.is_store(FIXTURES / "files")
     assert not mlflow.is_store(tmp_path / "nothing")
-    assert mlflow.is_database(FIXTURES / "database" / "mlflow.db")
-    assert not mlflow.is_database(FIXTURES / "make.py")
+    assert mlflow_database.is_database(FIXTURES / "database" / "mlflow.db")
+    assert not mlflow_database.is_database(FIXTURES / "make.py")
 
 
 def test_an_old_store_without_steps_and_a_new_one_with_data_sets(tmp_path: Path) -> None:
@@ -544,7 +536,7 @@ def test_a_table_that_is_longer_than_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = copied("database", tmp_path)
-    monkeypatch.setattr(mlflow, "_WORK", 1)
-    monkeypatch.setattr(mlflow, "_LEAST_WORK", -8 * path.stat().st_size + 3)
+    monkeypatch.setattr(mlflow_database, "_WORK", 1)
+    monkeypatch.setattr(mlflow_database, "_LEAST_WORK", -8 * path.stat().st_size + 3)
     with pytest.raises(Damaged, match="more than its size allows"):
         read(opened(path))

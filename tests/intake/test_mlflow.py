@@ -15,6 +15,7 @@ import dlv.api as api
 import dlv.disk.durable as durable
 import dlv.intake.mlflow as intake
 import dlv.metadata.facts as facts
+import dlv.recovery.rebuild as rebuild
 import dlv.repository.revisions as revisions
 import dlv.repository.undo as undo
 import dlv.versions.add as adding
@@ -100,6 +101,33 @@ def test_runs_become_versions(repository: Repository, store: Path) -> None:
         said = environment["mlflow"]
         assert said["tags"]["team"] == "vision"
         assert (said["start"], said["status"]) == ("2023-11-14T22:13:20.000000Z", "FINISHED")
+        assert said["datasets"] == [
+            {
+                "name": "digits",
+                "digest": said["datasets"][0]["digest"],
+                "source_type": "http",
+                "source": '{"url": "https://x.org/digits.npz"}',
+                "context": "training",
+            },
+            {
+                "name": "held out",
+                "digest": said["datasets"][1]["digest"],
+                "source_type": "local",
+                "source": '{"uri": "val.npz"}',
+                "context": "",
+            },
+        ]
+        assert all(len(data["digest"]) == 8 for data in said["datasets"])
+        assert second.manifest.environment["mlflow"]["registered"] == [
+            {
+                "name": "lenet",
+                "version": 1,
+                "aliases": ["champion"],
+                "status": "READY",
+                "stage": "Staging",
+                "tags": {"owner": "ada", "use": "mail"},
+            }
+        ]
         assert (second.parents, second.steps) == ([first.id], [10, 20])
         assert second.hyperparameters == {"lr": 0.01, "width": 8}
         assert repo["Digits-CNN@2"].author == "Me <me@x>"
@@ -107,6 +135,36 @@ def test_runs_become_versions(repository: Repository, store: Path) -> None:
     assert "s3://models" in next(why for why in reasons.values() if "fetch" in why)
     assert sorted(path.partition("/")[2] for path in reasons if "/" in path) == ["model/model.pkl"]
     assert "it is deleted in MLflow" in reasons.values()
+
+
+def test_queries_find_what_mlflow_knew(repository: Repository, store: Path) -> None:
+    take(repository, store)
+    rebuild.rebuild(repository)
+    found = {
+        'm.mlflow.status = "FAILED"': ["Digits-CNN@2"],
+        'm.mlflow.tags.team = "vision"': ["Digits-CNN@1"],
+        "m.mlflow.alias.champion = 1": ["lenet@1"],
+        'm.mlflow.model.tags.use = "mail"': ["lenet@1"],
+        'm.mlflow.model.stage = "Staging"': ["lenet@1"],
+        'm.mlflow.source.git.commit like "0123%"': ["Digits-CNN@1"],
+        "m.mlflow.dataset.digits is not null": ["Digits-CNN@1"],
+    }
+    with api.open(repository.root) as repo:
+        for condition, labels in found.items():
+            rows = repo.query(f"select m where {condition}")
+            assert [row.label for (row,) in rows] == labels
+        assert "mlflow.status" not in repo["lenet@1"].hyperparameters
+
+
+def test_a_data_set_that_is_lost(repository: Repository, files: Path) -> None:
+    first, second = sorted(files.rglob("datasets/*/meta.yaml"))
+    first.unlink()
+    second.write_text("name: [1, 2]\ndigest: 3\n")
+    done = take(repository, files)
+    assert "Digits-CNN@1" in [made.label for made in done.versions]
+    assert sum("a data set of run" in warning for warning in done.warnings) == 2
+    with api.open(repository.root) as repo:
+        assert repo["Digits-CNN@1"].manifest.environment["mlflow"]["datasets"] == []
 
 
 def test_the_bits_come_back(repository: Repository, store: Path) -> None:

@@ -25,6 +25,7 @@ from dlv.canonical import dumps, number
 from dlv.dataclass import dataclass
 from dlv.errors import Damaged, UnsafeInput, UsageError
 from dlv.kinds import Raw
+from dlv.objects.parameters import BUFFER_NAMES
 
 MOST_DEPTH = 64
 MOST_VISITS = 2_000_000
@@ -55,7 +56,6 @@ OPTIMIZER_KEYS = (
     "optim_state_dict",
 )
 EXTRA_WORDS = ("ema", "rng", "scheduler", "scaler", "callback", "loop", "loss", "metric", "amp")
-BUFFER_NAMES = ("running_mean", "running_var", "num_batches_tracked")
 STEP_KEYS = ("global_step", "step", "iteration", "epoch")
 HYPERPARAMETER_KEYS = (
     *("hyper_parameters", "hyperparameters", "hparams", "train_args", "args", "config", "cfg"),
