@@ -16,7 +16,7 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
@@ -199,9 +199,20 @@ class TrialFiles:
     def exists(self) -> bool:
         return (self.folder / TRIAL).is_file()
 
+    @property
+    def checkpoint_folders(self) -> list[Path]:
+        """Where checkpoints lie: a program's own are in the folders in which it ran."""
+        return [self.checkpoints, *self.folder.glob("run-*")]
+
+    def checkpoint_bytes(self) -> int:
+        size = 0
+        for path in (path for folder in self.checkpoint_folders for path in folder.rglob("*")):
+            with suppress(FileNotFoundError):  # of a trial that is being trained
+                size += path.lstat().st_size if path.is_file() else 0
+        return size
+
     def discard_checkpoints(self) -> None:
-        """Delete the checkpoints, and the folders in which a program ran, where its own are."""
-        for path in (self.checkpoints, *self.folder.glob("run-*")):
+        for path in self.checkpoint_folders:
             shutil.rmtree(path, ignore_errors=True)
 
     def create(

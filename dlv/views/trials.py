@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from dlv.canonical import timestamp
 from dlv.terminal.output import Block, Fields
-from dlv.terminal.table import Cell, Column, Count, Id, Items, Number, Table, Text, Time, escape
+from dlv.terminal.table import (
+    Bytes,
+    Cell,
+    Column,
+    Count,
+    Id,
+    Items,
+    Number,
+    Table,
+    Text,
+    Time,
+    escape,
+)
 from dlv.training.ledger.progress import GROUPS, Course, News, Progress
 from dlv.training.ledger.results import RunView, TrialView
 from dlv.views.values import columns_where, filled, plural, setting
@@ -189,12 +201,17 @@ def one_run(
     results: Sequence[TrialView],
     curves: Callable[[str], Mapping[str, Sequence[tuple[int, float]]]],
     sparkline: Sparkline | None,
+    *,
+    disk: int = 0,
 ) -> tuple[dict[str, Any], list[Block]]:
-    """A run with its trials, the best first; with courses of the metric where people look."""
+    """A run with its trials, the best first; with courses of the metric where people look.
+
+    `disk`: bytes that its checkpoints take.
+    """
     metric = next((str(rule["metric"]) for rule in run.rules if "metric" in rule), None)
     if metric is None:
         metric = next((name for each in results for name in sorted(each.last)), None)
-    document = {**run_record(run), "metric": metric}
+    document = {**run_record(run), "metric": metric, "checkpoint_bytes": disk}
     document["trials"] = [trial_record(each, curves(each.trial)) for each in results]
     drawn = sparkline is not None
     columns = [
@@ -217,10 +234,10 @@ def one_run(
             _why(each),
         ]
         rows.append(row)
-    return document, [*(_heading(run) if drawn else ()), Table(columns, rows)]
+    return document, [*(_heading(run, disk) if drawn else ()), Table(columns, rows)]
 
 
-def _heading(run: RunView) -> Iterator[Block]:
+def _heading(run: RunView, disk: int) -> Iterator[Block]:
     state = f"{run.condition}: {run.why}" if run.why else run.condition
     yield Fields(
         {
@@ -229,6 +246,7 @@ def _heading(run: RunView) -> Iterator[Block]:
             "state": Text(state, STYLES.get(run.condition, "")),
             "trials": counted(groups_of(run)),
             "time": span(run.seconds),
+            "checkpoints": Bytes(disk),
         }
     )
 

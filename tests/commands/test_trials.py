@@ -127,12 +127,40 @@ def test_a_run_that_is_over_is_not_stopped(dlv: Dlv, book: Book) -> None:
     assert dlv("trials", RUN, "--stop", json=True).document["state"] == "over"
 
 
+def test_a_sweep_is_deleted(dlv: Dlv, workspace: Path, book: Book) -> None:
+    """With trials and checkpoints that no other sweep has."""
+    book.ledger.open_run(OTHER, "evaluate n", {}, [], Budget(), [trial(2), trial(4)], steps=40)
+    folders = {}
+    for number in (1, 2, 3, 4):
+        folder = workspace / ".dlv" / "trials" / (f"{number:x}" * 64) / "checkpoint"
+        folder.mkdir(parents=True)
+        (folder / "20-1.ckpt").write_bytes(bytes(100 * number))
+        folders[number] = folder.parent
+    assert dlv("trials", RUN, json=True).document["checkpoint_bytes"] == 600
+    assert dlv("trials", RUN, "--delete").code == 9  # nobody can be asked
+    assert "checkpoints: 600 B" in dlv("trials", RUN, tty=True).stdout
+    here = Owner.here("w0")
+    book.now = time.time()
+    claim = book.ledger.claim(here, [RUN])
+    assert isinstance(claim, Claim)
+    refused = dlv("trials", RUN, "--delete", "-y")
+    assert (refused.code, "--stop" in refused.stderr) == (5, True)
+    book.ledger.finish(claim, "released")
+    document = dlv("trials", RUN, "--delete", "-y", json=True).document
+    assert document["deleted"] == {"sweep": RUN, "trials": ["1" * 64, "3" * 64]}
+    assert [number for number, folder in folders.items() if folder.exists()] == [2, 4]
+    (sweep,) = dlv("trials", json=True).document["sweeps"]
+    assert (sweep["id"], sweep["total"]) == (OTHER, 2)
+    assert dlv("trials", RUN, "--delete", "-y").code == 4
+
+
 REFUSED: dict[str, tuple[list[str], int]] = {
     "no such run": (["ffff"], 4),
     "too short": (["ab"], 4),
     "no such trial": (["latest", "7"], 4),
     "stop of nothing": (["--stop"], 2),
     "stop of a trial": (["latest", "1", "--stop"], 2),
+    "delete of nothing": (["--delete"], 2),
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dlv.adapters.data.sets import open_parts
 from dlv.dql import execute
 from dlv.dql.outcome import QueryOptions, Trials
 from dlv.metadata.trials import Trials as Store
@@ -39,6 +40,7 @@ def train(net, config, steps, ckpt, log):
             if log(step, metrics, {f"weight/{name}": weights[name] for name in weights}):
                 return
 """
+READERS = Readers(rows=open_parts)
 CONFIG = 'trainer = "own_trainer:train"\nsteps = 20\nlog_every = 5\nbase_lr = 0.1\n'
 NODES: list[dict[str, Any]] = [
     {
@@ -87,7 +89,7 @@ def in_process(store: Store, run: str, *, more: Callable[[], None] | None = None
     while ledger.run(run).state == "running":
         claim = ledger.claim(owner, [run])
         if isinstance(claim, Claim):
-            Slice(claim, ledger, Readers(), lambda: False).run(folder / claim.trial)
+            Slice(claim, ledger, READERS, lambda: False).run(folder / claim.trial)
         elif more is not None and ledger.run(run).growing:
             more()
 

@@ -243,7 +243,7 @@ class Evaluating:
         picking = self.picking
         planned = list(picking.trials.values())
         run = self.run
-        with _store(self.repository) as store:
+        with _store(self.repository) as store, driving(self.repository.tmp, run):
             ledger = Ledger(store)
             if self.how.fresh:
                 self._forget(ledger, run)
@@ -441,10 +441,6 @@ class Evaluating:
         return state.done
 
     def _train(self, store: Store, ledger: Ledger, run: str) -> None:
-        with driving(self.repository.tmp, run):
-            self._drive(store, ledger, run)
-
-    def _drive(self, store: Store, ledger: Ledger, run: str) -> None:
         picking, place = self.picking, self.work.workers
         more = None
         if picking.growing:

@@ -178,6 +178,32 @@ def test_derived_networks_begin_with_what_they_kept(repository: Repository) -> N
     assert 0 < told["reuse"]["share"] < 1
 
 
+def test_messages_state_the_edit_and_the_settings(repository: Repository) -> None:
+    text = (
+        'evaluate d from (construct d from m where m = "net@1" mutate m["fc1"].out in [2, 4]'
+        ' and m["relu1"].replace = ACT("GELU")) as d with config = "base.toml",'
+        " config.steps = 5 vary config.base_lr in [0.01, 0.3] into "
+    )
+    ask(repository, f'{text} "tuned"')
+    edit = "replace relu1: RELU by act1 (ACT GELU)"
+    assert {version.manifest.message for version in committed(repository, "tuned")} == {
+        f"evaluate of net@1: fc1.out = {out}, {edit}, steps = 5, base_lr = {rate}"
+        for out in (2, 4)
+        for rate in (0.01, 0.3)
+    }
+    ask(repository, f'{ONE} into "plain"')
+    assert committed(repository, "plain")[0].manifest.message == "evaluate of net@1"
+
+
+def test_long_messages_are_cut(repository: Repository) -> None:
+    inserted = " and ".join(f'm["fc1"].insert = RELU("extra{n}")' for n in range(12))
+    text = f'(construct d from m where m = "net@1" mutate {inserted})'
+    ask(repository, f'evaluate d from {text} as d with config = "base.toml" into "long"')
+    message = committed(repository, "long")[0].manifest.message
+    assert message.endswith(", and 4 more edits")
+    assert message.count("insert ") == 8
+
+
 def test_scratch_begins_with_other_weights(repository: Repository) -> None:
     rest = "config.steps = 1, config.base_lr = 0, config.init = "
     ask(repository, f'{BASE}, {rest}"scratch" vary config.seed in [0, 1] into "fresh"')
