@@ -257,7 +257,8 @@ class Repo(Shown):
         """Commit what is staged, plus what is given: arrays by name, numbers, settings.
 
         `weights` are the version's own, `checkpoints` earlier ones by step. `metrics` are numbers
-        or lists of (step, value). The parent is HEAD, unless others are named; `orphan`: none.
+        or lists of (step, value). `parents` names the parents, else they are those of `dlv commit`;
+        `orphan`: none.
         """
         spool = Spool(self.repository.path)
         try:
@@ -292,7 +293,8 @@ class Repo(Shown):
     ) -> Version:
         """Commit a torch module: its weights, and its network as torch.export tells it.
 
-        A module that cannot be exported is committed without a network, with a warning.
+        A module that cannot be exported is committed without a network, with a warning. The parent
+        is that of `dlv commit`, unless others are named.
         """
         spool = Spool(self.repository.path)
         try:
@@ -303,7 +305,7 @@ class Repo(Shown):
                 spooled=spool.files,
                 parameters=parameters or {},
                 series=[_series(tag, points) for tag, points in (metrics or {}).items()],
-                **self._line(name, parents),
+                parents=parents,
                 network=network_of(model, example),
             )
         finally:
@@ -320,7 +322,8 @@ class Repo(Shown):
     ) -> Run[Version]:
         """A training run: `with repo.run("lenet") as run:`, committed when the block ends.
 
-        Its parent is the newest version of that name; a new name begins a new line.
+        Its parent is that of `dlv commit`: HEAD for its own model, the newest version for another
+        one, and for a new name HEAD if it has a tensor of the same name and shape.
         """
         check_name(name)
         given = dict(parameters or {})
@@ -332,7 +335,7 @@ class Repo(Shown):
                 spooled=files,
                 parameters=given,
                 series=series,
-                **self._line(name, parents),
+                parents=parents,
                 allow_empty=True,
                 fresh=True,
                 network=run.network,
@@ -341,15 +344,6 @@ class Repo(Shown):
 
         run = Run(self.repository.path, message or f"run of {name}", given, finish)
         return run
-
-    def _line(self, name: str | None, parents: Sequence[str]) -> dict[str, Any]:
-        """The parent of what was trained: of its own name, as others have nothing to do with it."""
-        pending, head = self.repository.next, self.head
-        if parents or name is None or (pending is not None and pending[0] == name):
-            return {"parents": parents}
-        if head is not None and head.name == name:
-            return {"parents": ()}
-        return {"parents": [f"{name}@latest"]} if name in self.names else {"orphan": True}
 
     @cached_property
     def _config(self) -> Config:

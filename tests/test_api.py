@@ -294,6 +294,22 @@ def test_runs_of_different_models_have_nothing_in_common(repo: Repo) -> None:
     assert orphan.parents == []
 
 
+def test_every_way_to_commit_chooses_the_same_parent(repo: Repo) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    model, other = torch.nn.Linear(4, 3), torch.nn.Conv2d(1, 2, 3)
+    example, image = torch.zeros(1, 4), torch.zeros(1, 1, 5, 5)
+    first = repo.log_model(model, example, name="first")
+    tuned = repo.log_model(model, example, name="tuned")
+    assert tuned.parents == [first.id]
+    apart = repo.log_model(other, image, name="apart")
+    assert apart.parents == []
+    state = {name: value.numpy() + 1 for name, value in model.state_dict().items()}
+    assert repo.commit("again", name="tuned", weights=state).parents == [tuned.id]
+    with repo.run("by-a-run") as run:
+        run.checkpoint(model, step=1)
+    assert repo["by-a-run"].parents == [repo["tuned"].id]
+
+
 @pytest.mark.parametrize("wrong", ["high", (1, 2), [3], None])
 def test_metrics_that_are_none(repo: Repo, wrong: Any) -> None:
     with pytest.raises(UsageError, match="the metric `a` is"):

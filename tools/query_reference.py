@@ -100,7 +100,7 @@ ABOUT = {
     "framework": "",
     "net": "the structure of the network: equal for networks that differ in weights alone",
     "n_nodes": "layers of the network",
-    "n_params": "numbers that its layers hold",
+    "n_params": "parameters of its network or, without one, of its weights",
     "depth": "of its longest path",
     "dirty": "whether git had uncommitted changes",
     "source": "of a network that a query derives: the version that it is made of",

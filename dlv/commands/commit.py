@@ -46,7 +46,7 @@ from dlv.errors import UsageError
     multiple=True,
     metavar="REF",
     complete="reference",
-    help="Parent version [default: HEAD].",
+    help="Parent version [default: HEAD, if the model comes from it].",
 )
 @option("--orphan", is_flag=True, help="Start a new model without a parent.")
 @option(
@@ -92,6 +92,8 @@ def run(
 
     Versions are named NAME@1, NAME@2, and so on. A version inherits the files and network of its
     parent; new weights replace the old ones. Tensors that are already stored take no space.
+    Under a new name, HEAD is the parent if it has a tensor of the same name and shape or the same
+    network; under the name of another model, that model's newest version is.
     """
     repository = call.repository  # before the editor opens: it may not be there
     given_something = everything or folder is not None or given["allow_empty"]
@@ -154,7 +156,7 @@ def run(
         )
     document, line = view.committed(made, saved, record, terminal=call.output.terminal)
     call.output.emit("commit", document, line, ids=[made.id])
-    if any(made.files):
-        call.output.message(str(made.files))
+    changes = [str(made.files)] if any(made.files) else []
+    call.output.message("; ".join([*changes, made.parentage]))
     if not made.parents:
         call.next_step("to list versions: dlv list; to describe this one: dlv desc")

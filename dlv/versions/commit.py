@@ -26,6 +26,7 @@ from dlv.repository.handle import Change, Repository
 from dlv.versions.draft import Draft, Request, prove, store_draft, store_files, without_collected
 from dlv.versions.status import status
 from dlv.versions.working import CHANGED, MISSING, tracked
+from dlv.weights.snapshots import MODEL_ROLES
 from dlv.weights.store import MatrixStore, insert_version
 from dlv.weights.writer import PackRecord, WeightWriter
 
@@ -68,6 +69,17 @@ class Committed:
     scheme: str | None = None  # the lossy one by which `rounded` of the matrices are not exact
     rounded: int = 0
     files: FileChanges = FileChanges()
+    head: str | None = None  # where the working directory was before
+
+    @property
+    def parentage(self) -> str:
+        """What the version comes from and, where that may surprise, how to choose otherwise."""
+        if self.base is None:
+            if self.head is None:
+                return "no parent (a new model)"
+            return f"no parent (a new model); to set one: dlv commit --parent {self.head}"
+        own = self.base.rpartition("@")[0] == self.name
+        return f"parent {self.base}" + ("" if own else "; to start without one: --orphan")
 
     @property
     def reused(self) -> int:
@@ -84,9 +96,11 @@ def commit(repository: Repository, request: Request) -> Committed:
         raise UsageError(
             "nothing staged", hint="to stage everything: dlv add .; to commit anyway: --allow-empty"
         )
-    parents, kind, base = _parents(repository, request)
-    name = _name(repository, request, base)
     _check_text(request)
+    head = None if repository.head is None else versions.by_id(db, repository.head)
+    with _blaming(taken if request.staged is None else ()):
+        parents, kind, base = _parents(repository, request, taken)
+    name = _name(repository, request, base)
     for path, count in Counter(file.path for file in taken).items():
         if count > 1:
             raise Conflict(f"{path} is given twice", why="it is staged and given as a log")
@@ -136,6 +150,7 @@ def commit(repository: Repository, request: Request) -> Committed:
         scheme=made.lossy,
         rounded=draft.rounded,
         files=_file_changes(before, made),
+        head=None if head is None else head.label,
     )
 
 
@@ -242,8 +257,14 @@ def _check_text(request: Request) -> None:
         raise UsageError("message and author must be valid Unicode", why=str(error)) from error
 
 
-def _parents(repository: Repository, request: Request) -> tuple[list[Version], str, Version | None]:
-    """The parents, how the first one is related, and the version whose parts are carried on."""
+def _parents(
+    repository: Repository, request: Request, taken: Sequence[StagedFile]
+) -> tuple[list[Version], str, Version | None]:
+    """The parents, how the first one is related, and the version whose parts are carried on.
+
+    Unless they are named: HEAD for its own model, the newest version for another one that has
+    some; for a new model HEAD if that is what it was made from, by its weights or network.
+    """
     db = repository.database
     pending = repository.next
     kind = pending[1] if pending else "commit"
@@ -256,7 +277,45 @@ def _parents(repository: Repository, request: Request) -> tuple[list[Version], s
         named = [revisions.version(db, text) for text in request.parents]
         same = head is not None and named[0].id == head.id
         return list(dict.fromkeys(named)), kind if same else "commit", named[0]
+    own_names = (None, pending[0] if pending else None, head.name if head else None)
+    if request.name not in own_names:
+        kind = "commit"
+        of_name = versions.of_name(db, request.name) if request.name else []
+        whole = [version for version in of_name if version.scheme is None]
+        if of_name:
+            head = (whole or of_name)[-1]
+        elif head is not None and not _derived(repository.manifest(head.id), request, taken):
+            head = None
     return ([head] if head else []), kind, head
+
+
+def _derived(base: Manifest, request: Request, taken: Sequence[StagedFile]) -> bool:
+    """Whether what is committed shares a tensor's name and shape, or the network, with a version.
+
+    A commit that has neither weights nor a network carries on those of the version, but not one of
+    a training of its own.
+    """
+    staged = [file for file in taken if file.role in (*adding.WEIGHT_ROLES, "network")]
+    if not staged and request.network is None:
+        return not request.fresh
+    tensors = {(t.name, t.shape) for t in base.tensors if t.role in MODEL_ROLES}
+    network = None if base.network is None else base.network.id
+
+    def shares(opened: Checkpoint) -> bool:
+        if opened.network is not None and opened.network.id == network:
+            return True
+        return any((tensor.name, tensor.shape) in tensors for tensor in opened.tensors)
+
+    if request.network is not None and shares(request.network):
+        return True
+    for file in staged:
+        weights = file.role in adding.WEIGHT_ROLES
+        path = Path(file.source)
+        opened = adding.opened(file) if weights else adding.open_network(path, file.format)
+        with closing(opened):
+            if shares(opened):
+                return True
+    return False
 
 
 def _name(repository: Repository, request: Request, base: Version | None) -> str:

@@ -57,7 +57,9 @@ class Training:
         accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
         self.accelerator = accelerate.Accelerator(cpu=True)
         torch.manual_seed(3)
-        self.models, self.optimizers, self.schedulers = [], [], []
+        self.models: list[Any] = []
+        self.optimizers: list[Any] = []
+        self.schedulers: list[Any] = []
         for _ in range(models):
             layers = (torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 4))
             model = torch.nn.Sequential(*layers)

@@ -269,6 +269,75 @@ def test_an_orphan_is_a_new_model(project: Project) -> None:
         project.commit(orphan=True, allow_empty=True)
 
 
+LENET = {"conv1": np.ones((4, 3), "f4"), "fc": np.ones(4, "f4")}
+PLAN = {
+    "dlv_network": 1,
+    "inputs": [{"name": "x", "shape": ["B", 3], "dtype": "float32"}],
+    "nodes": [{"name": "fc", "op": "FULL", "attrs": {"out": 2}, "inputs": ["x"]}],
+    "outputs": ["fc"],
+}
+
+
+@pytest.mark.parametrize(
+    ("weights", "related"),
+    [
+        ({"fc": np.zeros(4, "f4"), "other": np.ones(9, "f4")}, True),
+        ({"fc": np.zeros(5, "f4"), "conv1": np.ones((3, 4), "f4")}, False),
+        ({"unlike": np.ones(4, "f4")}, False),
+    ],
+)
+def test_the_parent_of_a_new_model(
+    project: Project, weights: dict[str, Any], related: bool
+) -> None:
+    project.write("train.py", "pass")
+    project.write("w.npz", LENET)
+    project.add("train.py", "w.npz")
+    first = project.commit(name="lenet")
+    assert first.parentage == "no parent (a new model)"
+    project.write("w.npz", weights)
+    project.add("w.npz")
+    made = project.commit(name="new")
+    files = [file.path for file in project.manifest(made).files]
+    if related:
+        assert (made.parents, files) == ((first.id,), ["train.py"])
+        assert made.parentage == "parent lenet@1; to start without one: --orphan"
+    else:
+        assert (made.parents, files) == ((), [])
+        chosen = "to set one: dlv commit --parent lenet@1"
+        assert made.parentage == f"no parent (a new model); {chosen}"
+    project.write("w.npz", LENET)
+    project.add("w.npz")
+    again = project.commit(name="lenet")  # its own line, whatever HEAD is
+    assert (again.parents, again.parentage) == ((first.id,), "parent lenet@1")
+
+
+def test_a_network_relates_a_new_model_to_head(project: Project) -> None:
+    project.write("net.json", json.dumps(PLAN))
+    project.add("net.json")
+    first = project.commit(name="plan")
+    project.write("w.npz", {"elsewhere": np.ones(4, "f4")})
+    project.add("w.npz")
+    assert project.commit(name="weights").parents == ()
+    with project.repository.change("checkout", "me") as change:
+        change.set_head(first.id)
+    project.add("net.json")
+    assert project.commit(name="plan-b").parents == (first.id,)
+    with project.repository.change("checkout", "me") as change:
+        change.set_head(first.id)
+    project.write("net.json", json.dumps(PLAN).replace('"out": 2', '"out": 3'))
+    project.add("net.json")
+    assert project.commit(name="plan-c").parents == ()
+
+
+def test_without_weights_a_new_name_goes_on_from_head(project: Project) -> None:
+    project.write("w.npz", LENET)
+    project.add("w.npz")
+    first = project.commit(name="lenet")
+    made = project.commit(name="second", parameters={"lr": 1})
+    assert made.parents == (first.id,)
+    assert len(project.manifest(made).tensors) == 2
+
+
 def test_files_of_one_step_in_two_folders_are_said(project: Project) -> None:
     for name in ("a/ckpt-5.npz", "b/ckpt-5.npz"):
         (project.root / name).parent.mkdir()
