@@ -306,7 +306,7 @@ def _node_json(node: Node) -> dict[str, Any]:
         "name": node.name,
         "op": node.op,
         "variant": node.variant,
-        "attrs": {name: plain(value) for name, value in node.attrs.items()},
+        "attrs": _stored_attrs(node),
         "inputs": [list(port) for port in node.inputs],
         "params": dict(node.params),
         "source": None if node.source is None else dict(node.source),
@@ -314,13 +314,23 @@ def _node_json(node: Node) -> dict[str, Any]:
     }
 
 
-def _keys(data: Any, wanted: set[str], label: str) -> None:
+def _stored_attrs(node: Node) -> dict[str, Any]:
+    """The attributes as they are stored: silent ones only where they are not the default."""
+    silent = {each.name: each.default for each in op_of(node).attributes if each.silent}
+    return {
+        name: plain(value)
+        for name, value in node.attrs.items()
+        if name not in silent or value != silent[name]
+    }
+
+
+def _keys(data: Any, wanted: set[str], label: str, optional: frozenset[str] = frozenset()) -> None:
     if not isinstance(data, dict):
         raise FieldError(f"{label} is not an object")
     extra = sorted(data.keys() - wanted)
     if extra:
         raise NewerFormat(f"the key {extra[0]!r} of a {label} is unknown to this dlv version")
-    missing = sorted(wanted - data.keys())
+    missing = sorted(wanted - data.keys() - optional)
     if missing:
         raise FieldError(f"a {label} has no {missing[0]!r}")
 
@@ -359,7 +369,9 @@ def _read_node(data: Any) -> Node:
     kind, kinds = given.get("kind"), OPS[op].kinds
     if kinds and not (isinstance(kind, str) and kind in kinds):
         raise NewerFormat(f"layer {name!r}: {op} {kind!r} is unknown to this dlv version")
-    _keys(given, set(attributes(op, variant, given)), f"{op} layer")
+    allowed = attributes(op, variant, given)
+    silent = frozenset(name for name, attribute in allowed.items() if attribute.silent)
+    _keys(given, set(allowed), f"{op} layer", silent)
     params = labels(data["params"], f"the params of layer {name!r}")
     source = data["source"]
     if source is not None:

@@ -16,9 +16,11 @@ import numpy as np
 
 from dlv.adapters.checkpoint import Tensor
 from dlv.dataclass import dataclass
-from dlv.dtypes import ITEM_BYTES
+from dlv.dtypes import DTYPES, ITEM_BYTES
 from dlv.errors import UsageError
+from dlv.kinds import Array
 from dlv.network.graph import Network, Node, Port
+from dlv.network.ops.op import NotRunnable, Run, op_of
 from dlv.network.sizes import Dim, Shape
 
 # Parts of names become names of parameters in torch, which take no dot.
@@ -26,6 +28,7 @@ _NAME = re.compile(r"[^A-Za-z0-9_>-]")
 OPS = "keras.src.ops.numpy"
 NN = "keras.src.ops.nn"
 CORE = "keras.src.ops.core"
+MATH = "keras.src.ops.math"
 
 Weights = Mapping[str, Sequence[Tensor]]  # group below the layer's -> its variables
 
@@ -107,6 +110,7 @@ class Model:
         self.shapes = shapes
         self.layers: dict[str, Written] = {}
         self.values: dict[Port, Held] = {}
+        self.arrays: dict[Port, Array] = {}  # what is worked out while the model is written
         self.notes: list[str] = []
         self.shared: dict[Any, str] = {}
         self.renamed: list[str] = []
@@ -270,6 +274,40 @@ class Model:
             refuse(node, f"the constant {name!r} is not stored")
         return found
 
+    # Constants
+
+    def array(self, port: Port) -> Array | None:
+        """What is there, where it depends on no input."""
+        if port not in self.arrays and port[0] in self.network.constants:
+            tensor = self.constants.get(port[0])
+            if tensor is not None and tensor.dtype in _INLINE_DTYPES:
+                numbers = np.frombuffer(tensor.read(), f"<{DTYPES[tensor.dtype].numpy}")
+                self.arrays[port] = numbers.reshape(tensor.shape)
+        return self.arrays.get(port)
+
+    def fold(self, node: Node) -> bool:
+        """Work out a node that depends on no input; False where it does, or numpy cannot."""
+        arrays = [self.array(port) for port in node.inputs]
+        found = [each for each in arrays if each is not None]
+        if len(found) < len(arrays) or node.params or op_of(node).placeholder:
+            return False
+        try:
+            outputs = op_of(node).forward(node, Run(found, {}, {}, dtype="float32"))
+        except NotRunnable:
+            return False
+        self.arrays.update({(node.name, place): each for place, each in enumerate(outputs)})
+        return True
+
+    def side(self, node: Node, port: Port) -> Any:
+        """A tensor as an argument of a function: what a layer gives, or a constant's numbers."""
+        array = self.array(port)
+        if array is None:
+            if port[0] in self.network.constants:
+                self.constant(node, port[0])
+                refuse(node, f"its input {port[0]!r} is a constant of another dtype")
+            return self.plain(port)
+        return inline_array(node, array, port[0])
+
     def bias(self, node: Node) -> list[Tensor]:
         return [self.tensor(node, "bias")] if node.attrs["bias"] else []
 
@@ -298,6 +336,22 @@ def arranged(tensor: Tensor, order: Sequence[int], shape: Sequence[int] | None =
 
 def length(dim: Dim) -> int | None:
     return dim if isinstance(dim, int) else None
+
+
+MOST_INLINE = 1 << 16
+_MOST_FLAGS = 1 << 20
+_INLINE_DTYPES = ("float32", "float64", "int64", "int32", "bool")
+
+
+def inline_array(node: Node, array: Array, name: str) -> dict[str, Any]:
+    """A small tensor within the configuration, as Keras writes arrays."""
+    most = _MOST_FLAGS if array.dtype == bool else MOST_INLINE
+    if array.size > most or str(array.dtype) not in _INLINE_DTYPES:
+        refuse(node, f"the tensor {name!r} of {array.size} elements is a constant")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        refuse(node, f"the constant {name!r} holds what is not finite")
+    config = {"value": array.tolist(), "dtype": str(array.dtype)}
+    return {"class_name": "__numpy__", "config": config}
 
 
 Write = Callable[[Model, Node], Held]

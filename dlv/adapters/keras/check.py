@@ -31,6 +31,7 @@ from dlv.adapters.keras.config import MODEL, MODELS, OF_TRAINING, Unsayable, is_
 from dlv.adapters.keras.rules.activations import NAMES, name_of
 from dlv.adapters.keras.rules.table import FUNCTIONS, LAYERS
 from dlv.dataclass import dataclass
+from dlv.dtypes import DTYPES
 from dlv.errors import DlvError, require
 from dlv.kinds import Array
 from dlv.network.agreement import TOLERANCE, differing, drawn, rows_of, too_long
@@ -101,6 +102,7 @@ def _ask(path: Path, format_: str) -> Verdict:
 
 
 _OPERATIONS = re.compile(r"keras\.src\.ops\.[a-z]{1,20}")
+_HOMES = {"LayerScale": "keras.src.applications.convnext"}  # where it is not among the layers
 _IN_CALLS = ("__keras_tensor__", "__slice__")
 
 
@@ -156,13 +158,13 @@ def _bare_layer(data: Any) -> dict[str, Any]:
             made[key] = name_of(value) or "linear"
             if made[key] not in (*NAMES, "linear"):
                 raise Unsayable(f"the activation {made[key]!r:.40}")
-        elif key == "layer":
+        elif key in ("layer", "backward_layer") and value is not None:
             made[key] = _bare_layer(value)
         else:
             made[key] = _plain(value)
     found = {"class_name": kind, "config": made}
     if "module" in data:
-        found["module"] = module if function else "keras.layers"
+        found["module"] = module if function else _HOMES.get(kind, "keras.layers")
         found["registered_name"] = kind if function else None
     return _with_calls(found, data)
 
@@ -187,7 +189,11 @@ def _plain(value: Any, *, calls: bool = False) -> Any:
     if "class_name" in value and not (calls and value["class_name"] in _IN_CALLS):
         inner = value.get("config")
         if value["class_name"] == "__numpy__" and isinstance(inner, dict):
-            return _plain(inner.get("value"))
+            numbers = _plain(inner.get("value"))
+            if not calls or inner.get("dtype") not in DTYPES:
+                return numbers
+            held = {"value": numbers, "dtype": inner["dtype"]}
+            return {"class_name": "__numpy__", "config": held}
         raise Unsayable(f"it holds {value['class_name']!r:.40}")
     odd = value.keys() & {"module", "registered_name"}
     if odd:
@@ -226,7 +232,8 @@ def compared(path: Path, format_: str) -> dict[str, Any]:
         network = opened.network
         if network is None:
             return {}
-        held = {item.name: _array(item) for item in opened.tensors if item.role != "optimizer"}
+        stored = [item for item in opened.tensors if item.role != "optimizer"]
+        held = {item.name: _array(item) for item in (*stored, *opened.constants)}
     finally:
         opened.close()
     model = _keras_model(path, format_)
@@ -309,7 +316,8 @@ def _torch(
     torch: Any = require("torch", "torch")
     build: Any = require("dlv.network.torch.module", "torch").build
     tensors = {name: torch.from_numpy(value.copy()) for name, value in held.items()}
-    module = build(network, tensors, {}).eval()
+    constants = {name: tensors.pop(name) for name in network.constants}
+    module = build(network, tensors, constants).eval()
     with torch.no_grad():
         found = module(*(torch.from_numpy(value) for value in inputs.values()))
     return [each.numpy() for each in (found if isinstance(found, tuple) else (found,))]

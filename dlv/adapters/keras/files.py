@@ -10,7 +10,7 @@ import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -152,22 +152,29 @@ def describe(
 
 def network_of(
     description: Description, weights: Found, file_name: str
-) -> tuple[Network | None, list[str]]:
-    """The network of a model, with the tensors that its layers have in the file; and notes."""
+) -> tuple[Network | None, list[Tensor], list[str]]:
+    """The network of a model, with the tensors that its layers have in the file.
+
+    Then its constants, which are numbers among the settings, and notes.
+    """
     if description.model is None:
-        return None, []
+        return None, [], []
     if weights.misnamed is not None:
-        return None, [f"no network: the weights of {weights.misnamed!r} are those of another layer"]
+        return (
+            None,
+            [],
+            [f"no network: the weights of {weights.misnamed!r} are those of another layer"],
+        )
     graph = Graph(Names(weights.variables), converter, file_name, description.version)
     try:
         network = graph.top(description.model)
     except Unsayable as error:
-        return None, [f"no network: {error}"]
+        return None, [], [f"no network: {error}"]
     origin = dict(IMPORTER)
     if description.version:
         origin["version"] = description.version
     notes = [f"{text}: {listed(names)}" for text, names in graph.notes.items()]
-    return Network(network.inputs, network.nodes, network.outputs, origin=origin), notes
+    return replace(network, origin=origin), list(graph.constants.values()), notes
 
 
 def tensors_of(weights: Found, region: Region, check: Callable[[], None]) -> list[Tensor]:
@@ -248,7 +255,7 @@ def checkpoint_of(
     """The checkpoint of a file, which stays open; `base`: where the HDF5 part begins, if plain."""
     if len(weights.tensors) != len(contents.datasets):
         raise UnsafeInput(f"{file.name} holds tensors under several names")
-    network, notes = network_of(description, weights, file.name)
+    network, constants, notes = network_of(description, weights, file.name)
     skeleton, more = _skeleton(file, weights, base)
     return Checkpoint(
         description.format,
@@ -259,6 +266,7 @@ def checkpoint_of(
         notes=[*description.notes, *notes, *more],
         close=file.close,
         network=network,
+        constants=constants,
     )
 
 

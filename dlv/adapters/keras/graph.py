@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
+from dlv.adapters.checkpoint import Tensor
+from dlv.adapters.engine_runs import in_memory
 from dlv.adapters.keras.config import (
     GATED,
     INPUT,
@@ -32,6 +34,7 @@ from dlv.adapters.keras.weights import Names, Path
 from dlv.dataclass import dataclass
 from dlv.dtypes import DTYPES
 from dlv.errors import Damaged, UnsafeInput
+from dlv.kinds import Array
 from dlv.network.fields import FieldError, whole
 from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
@@ -254,7 +257,14 @@ MERGES_MASKS = frozenset(("Add", "Average", "Subtract", "Concatenate"))
 # What they compute is another thing with a mask; GlobalAveragePooling1D is written out.
 USES_MASK = frozenset(("Softmax", "Multiply", "Maximum", "Minimum"))
 # In functional models Keras hands these their mask as an argument, too.
-HANDED_MASK = frozenset(("BatchNormalization", "GlobalAveragePooling1D", "TimeDistributed"))
+HANDED_MASK = frozenset(
+    (
+        *("BatchNormalization", "GlobalAveragePooling1D", "TimeDistributed"),
+        *("LSTM", "GRU", "Bidirectional"),
+    )
+)
+# Their readers look at all arguments of a call.
+READS_CALL = frozenset(("LSTM", "GRU", "Bidirectional", "MultiHeadAttention"))
 # They take a mask by that name, which says the same as one that comes with the tensor.
 TAKES_MASK = frozenset((*_RECURRENT, "RNN", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"))
 
@@ -302,9 +312,12 @@ def mask_behind(
     first = argument or input_masks[0]
     if kind in _RECURRENT:
         inner: Mapping[str, object] = layer.inner["layer"].config if "layer" in layer.inner else own
-        sequences = inner.get("return_sequences") is True
-        whole = not inner.get("return_state") and own.get("merge_mode", "") is not None
-        return first if sequences and whole else UNKNOWN_MASK
+        if own.get("merge_mode", "") is None:
+            return UNKNOWN_MASK
+        return first if inner.get("return_sequences") is True else None
+    if kind == "MultiHeadAttention":
+        named = call.kwargs.get("query_mask")
+        return Mask(ports[call.refs.index(named)], True) if isinstance(named, Ref) else first
     if kind in PASSES_MASK:
         return first
     if kind in MERGES_MASKS and argument is None and len(set(input_masks)) == 1:
@@ -383,6 +396,14 @@ class Use:
             Node(name, "OP", "raw", {}, given, dict(params or {}), source, out_shape=shape)
         )
 
+    def constant(self, array: Array, word: str) -> Port:
+        """Numbers within the settings of a layer, as a constant of the network."""
+        graph = self.graph
+        name = graph.node_names.take(f"{self.name}.{word}")
+        graph.constants[name] = in_memory(name, array)
+        graph.shapes[name, 0] = array.shape
+        return name, 0
+
 
 Convert = Callable[[Use], list[Port] | Port]
 
@@ -397,6 +418,7 @@ class Graph:
     version: str | None = None  # of the Keras that wrote the file
     nodes: list[Node] = field(default_factory=list)
     inputs: list[Input] = field(default_factory=list)
+    constants: dict[str, Tensor] = field(default_factory=dict)
     shapes: dict[Port, Shape | None] = field(default_factory=dict)
     notes: dict[str, list[str]] = field(default_factory=dict)
     node_names: FreeNames = field(default_factory=FreeNames)
@@ -460,7 +482,16 @@ class Graph:
                 raise Unsayable("the model was never built: the shape of its input is unknown")
             arguments = [self._declare(f"{model.name}.input", shape, "float32")]
         outputs = self._model(model, (), arguments, "", training=False)
-        return Network(tuple(self.inputs), tuple(self.nodes), tuple(outputs), origin=dict(IMPORTER))
+        read = {name for node in self.nodes for name, _ in node.inputs}
+        self.constants = {name: held for name, held in self.constants.items() if name in read}
+        return Network(
+            tuple(self.inputs),
+            tuple(self.nodes),
+            tuple(outputs),
+            {name: held.content_hash() for name, held in self.constants.items()},
+            origin=dict(IMPORTER),
+            constant_shapes={name: held.shape for name, held in self.constants.items()},
+        )
 
     def _input(self, layer: Layer) -> Port:
         check_input(layer)
@@ -558,15 +589,18 @@ class Graph:
         settings = Settings(layer.config)
         use = Use(self, layer, path, ".".join(path) + suffix, call, ports, settings)
         if layer.kind in HANDED_MASK and layer.known:
-            use.handed = handed_mask(call, ports)
+            handed = handed_mask(call, ports)
             plain = Call(call.args, {**call.kwargs, "mask": None})
-            use = replace(use, call=plain, inputs=ports[: len(plain.refs)])
+            inputs = [ports[call.refs.index(ref)] for ref in plain.refs]
+            use = replace(use, call=plain, inputs=inputs, handed=handed)
         made = self._converted(use, training) or self._raw(
             replace(use, call=call, inputs=ports), training
         )
         mask = mask_behind(layer, call, [self.mask(port) for port in ports], ports)
-        for port in made:
+        for place, port in enumerate(made):
             if mask is not None and port not in ports:
+                if place and layer.kind in _RECURRENT and mask != UNKNOWN_MASK:
+                    continue  # states have none
                 self.carried.setdefault(port, mask)
             if self.carried.get(port) == UNKNOWN_MASK:
                 self.unsure.add(port[0])
@@ -582,7 +616,8 @@ class Graph:
         try:
             if not layer.function:
                 self.check_dtype(use.config, use.inputs)
-                check_call(layer, use.call, training)
+                if layer.kind not in READS_CALL:
+                    check_call(layer, use.call, training)
                 if layer.kind in USES_MASK and any(map(self.mask, use.inputs)):
                     raise Unsayable("it uses the mask of its input")
             made = convert(use)

@@ -103,6 +103,8 @@ def variables(layer: Layer) -> tuple[str, ...]:
         return ("kernel", "recurrent_kernel", *bias)
     if kind == "Normalization":
         return ("mean", "variance", "count") if config.get("mean") is None else ()
+    if kind == "LayerScale":
+        return ("gamma",)
     single = {"Embedding": "embeddings", "PReLU": "alpha", "RMSNormalization": "scale"}
     return (single[kind],) if kind in single else ()
 
@@ -314,8 +316,9 @@ def _match(held: Iterable[Leaf], names: Sequence[str]) -> dict[str, tuple[Leaf, 
         waiting.setdefault((parts[-2], parts[-1]), []).append(name)
         for word in {last, parts[-1]}:
             loose.setdefault(word, []).append(name)
+    leaves_held = list(held)
     for strict in (True, False):
-        for leaf in held:
+        for leaf in leaves_held:
             done = {variable for each, variable in chosen.values() if each == leaf}
             for variable in leaf.variables:
                 stack = waiting.get((leaf.path[-1], variable)) if strict else loose.get(variable)
@@ -324,6 +327,9 @@ def _match(held: Iterable[Leaf], names: Sequence[str]) -> dict[str, tuple[Leaf, 
                     if name not in chosen:
                         chosen[name] = (leaf, variable)
                         break
+    if not chosen and len(names) == len(leaves_held) == 1 and len(leaves_held[0].variables) == 1:
+        # A variable without a name of its own is called by a number.
+        chosen[names[0]] = (leaves_held[0], leaves_held[0].variables[0])
     return chosen
 
 

@@ -16,6 +16,7 @@ from dlv.adapters.hdf5 import writer as hdf5_writer
 from dlv.adapters.hdf5.writer import Group
 from dlv.adapters.keras.build import Model, Out, Written, refuse
 from dlv.adapters.keras.files import CONFIG, METADATA, WEIGHTS
+from dlv.adapters.keras.rules.sequences import is_zero_state
 from dlv.adapters.keras.rules.table import WRITERS
 from dlv.adapters.keras.weights import listed, snake
 from dlv.canonical import WRITER
@@ -85,13 +86,15 @@ def _build(network: Network, tensors: Sequence[Tensor], constants: Sequence[Tens
     for node in network.topological():
         if node.name not in needed:
             continue
-        for name, _ in node.inputs:
-            if name in network.constants and node.op not in ("ADD", "MUL"):
-                refuse(node, f"its input {name!r} is a constant")
+        if model.fold(node):
+            continue
+        for port in node.inputs:
+            if model.array(port) is not None and node.op not in ("ADD", "MUL", "OP"):
+                refuse(node, f"its input {port[0]!r} is a constant")
         if node.op not in WRITERS:
             refuse(node, "Keras has no such layer")
         for port in node.inputs:
-            known = port in model.values or port[0] in network.constants
+            known = port in model.values or model.array(port) is not None
             if not known and node.op not in _FIRST_ONLY:
                 refuse(node, f"output {port[1]} of {port[0]!r} is not there in Keras")
         model.values[node.name, 0] = WRITERS[node.op](model, node)
@@ -108,7 +111,11 @@ def _needed(network: Network) -> set[str]:
             continue
         found.add(name)
         node = network.node(name)
-        ports = node.inputs[:1] if node.op in _FIRST_ONLY else node.inputs
+        ports = node.inputs
+        if node.op == "RESHAPE":
+            ports = node.inputs[:1]
+        elif node.op == "RNN":
+            ports = tuple(p for p in node.inputs if not is_zero_state(network, p[0]))
         waiting += [producer for producer, _ in ports]
     return found
 

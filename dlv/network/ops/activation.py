@@ -10,7 +10,7 @@ from dlv.dataclass import dataclass
 from dlv.kinds import Array, Floats
 from dlv.network.fields import Kind
 from dlv.network.ops.axes import Attrs, PortAxes, named_axis
-from dlv.network.ops.op import Attribute, Elementwise, Node, NoRule, Run, Shapes
+from dlv.network.ops.op import Attribute, Elementwise, Node, NoRule, NotRunnable, Run, Shapes, Slot
 from dlv.network.sizes import Shape, axis_of
 
 if TYPE_CHECKING:
@@ -225,18 +225,65 @@ def _ends(curve: Curve, x: Array, radius: Array, y: Array) -> Array:
 
 
 class Relu(Elementwise):
+    """x where it is above zero; below, x by a slope: a number, or a stored tensor of them."""
+
     name = "RELU"
     attributes = (Attribute("slope", Kind.FLOAT, 0.0),)
+    slots = (Slot("slope", "optional"),)  # broadcast along the last axes
+    optional_tensors = True
+
+    def faults(self, node: Node) -> list[str]:
+        both = node.params and node.attrs["slope"]
+        return ["slope is an attribute or a tensor, not both"] if both else []
+
+    def parameter_shapes(self, node: Node, inputs: Shapes) -> Mapping[str, Shape | None]:
+        if not node.params:
+            return {}
+        known = inputs[0] if inputs else None
+        return {"slope": None if known is None else (None,) * (len(known) - 1)}
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
+        if node.params:
+            import numpy as np
+
+            x = run.inputs[0]
+            slopes = self._slopes(node, x, run.params["slope"])
+            return (np.where(x >= 0, x, x * slopes.astype(x.dtype, copy=False)),)
         return (curve_of(node).function(run.inputs[0]),)
 
     def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
+        if node.params:
+            return (self._sloped(node, run),)
         return (along(curve_of(node), run.inputs[0], run),)
+
+    @staticmethod
+    def _slopes(node: Node, x: Array, slopes: Array) -> Array:
+        pairs = zip(reversed(x.shape[1:]), reversed(slopes.shape), strict=False)
+        if slopes.ndim >= x.ndim or any(side not in (1, length) for length, side in pairs):
+            raise NotRunnable(node, f"its slopes {slopes.shape} do not fit its input {x.shape}")
+        return slopes
+
+    def _sloped(self, node: Node, run: BallRun) -> Ball:
+        """No place moves further than by the steeper of its two slopes."""
+        import numpy as np
+
+        import dlv.network.bounds.grains as grains
+
+        ball = run.inputs[0]
+        x, slopes = ball.centre, self._slopes(node, ball.centre, run.params["slope"])
+        steepest = np.broadcast_to(np.maximum(1.0, np.abs(slopes)), x.shape)
+        found = []
+        for lead, grid in grains.grains(ball):
+            n = grains.count(x.shape, lead)
+            reach = grains.most(steepest, lead) * grid
+            lost = grains.slip(run.reference, 3, grains.norm(x * steepest, lead), reach, n)
+            found.append((reach + lost + run.reference.tiny * math.sqrt(n)) * grains.RAISED)
+        centre = np.asarray(np.where(x >= 0, x, x * slopes), np.float64)
+        return grains.settled(centre, found, box=ball.box is not None)
 
     def adjoint(self, node: Node, form: Form) -> Passed | None:
         """a >= 0: a tangent below; a < 0: the chord above."""
-        if node.attrs["slope"]:
+        if node.attrs["slope"] or node.params:
             return None
         import numpy as np
 

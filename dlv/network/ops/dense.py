@@ -18,12 +18,18 @@ if TYPE_CHECKING:
     from dlv.network.bounds.ball import Form, Passed
 
 
+_BY_HEADS = ("in_heads", "heads_in")
+
+
 class Full(Op):
     name = "FULL"
     attributes = (
         Attribute("out", Kind.INT, minimum=1),
         BIAS,
-        Attribute("layout", Kind.TEXT, "out_in", choices=("out_in", "in_out")),
+        # The last two hold an axis for the heads of an attention, of its outputs or its inputs.
+        Attribute(
+            "layout", Kind.TEXT, "out_in", choices=("out_in", "in_out", "in_heads", "heads_in")
+        ),
     )
     slots = WEIGHT_AND_BIAS
     makes_features = matrix = dense = True
@@ -39,14 +45,22 @@ class Full(Op):
         attrs = node.attrs
         depth: Dim = inputs[0][-1] if inputs and inputs[0] else None
         out: Dim = attrs["out"]
-        weight = (out, depth) if attrs["layout"] == "out_in" else (depth, out)
-        return {"weight": weight, "bias": (out,)} if attrs["bias"] else {"weight": weight}
+        weights: Mapping[str, Shape] = {
+            "out_in": (out, depth),
+            "in_out": (depth, out),
+            "in_heads": (depth, None, None),
+            "heads_in": (None, None, out),
+        }
+        found: dict[str, Shape | None] = {"weight": weights[attrs["layout"]]}
+        if attrs["bias"]:
+            found["bias"] = (None, None) if attrs["layout"] == "in_heads" else (out,)
+        return found
 
     def output_axes(self, node: Node, port: int, inputs: PortAxes, shape: Shape) -> Axes | None:
         return inputs[0] and (*inputs[0][:-1], (Part("c", node.attrs["out"]),)) if inputs else None
 
     def parameter_axes(self, node: Node, inputs: PortAxes, outputs: PortAxes) -> dict[str, Axes]:
-        if not inputs or not inputs[0]:
+        if not inputs or not inputs[0] or node.attrs["layout"] in _BY_HEADS:
             return {}
         out: Axis = (Part("o.c", node.attrs["out"]),)
         weight = (out, renamed(inputs[0][-1], "i."))
@@ -54,14 +68,21 @@ class Full(Op):
         return {"weight": weight if by_rows else weight[::-1], "bias": (out,)}
 
     def adopted(self, node: Node, slot: str, shape: Shape) -> dict[str, Any]:
+        if node.attrs["layout"] == "in_heads":
+            sides = shape[1:] if slot == "weight" else shape
+            return {"out": prod(side for side in sides if isinstance(side, int))}
         last = slot == "weight" and node.attrs["layout"] != "out_in"
-        return {"out": shape[1 if last else 0]}
+        return {"out": shape[-1 if last else 0]}
 
     def habits(self, node: Node) -> Mapping[str, str]:
-        return {self.name: node.attrs["layout"]}
+        layout = node.attrs["layout"]
+        return {self.name: "in_out" if layout in _BY_HEADS else layout}
 
     def fan_in(self, node: Node, shape: Sequence[int]) -> int:
-        return shape[0] if node.attrs["layout"] == "in_out" else prod(shape[1:])
+        layout = node.attrs["layout"]
+        if layout == "heads_in":
+            return prod(shape[:-1])
+        return prod(shape[1:]) if layout == "out_in" else shape[0]
 
     def flops(self, node: Node, inputs: Shapes, outputs: Shapes) -> int | None:
         count = elements(inputs[0])
@@ -78,12 +99,13 @@ class Full(Op):
         # One product of two matrices, whatever axes stand before the last.
         result: Array = np.matmul(x.reshape(-1, x.shape[-1]), weight.T)
         if "bias" in params:
-            result += params["bias"]
+            result += params["bias"].reshape(-1)
         return result.reshape(*x.shape[:-1], weight.shape[0])
 
     def bounds(self, node: Node, run: balls.BallRun) -> tuple[balls.Ball, ...]:
         norms, given = linear.norms_of(node, run), linear.batch_of(node, run.inputs[0])
         x, bias = given.centre, run.params.get("bias")
+        bias = None if bias is None else bias.reshape(-1)
         if x.ndim < 2:
             raise NoRule(node, "its input has no axis after the batch")
         import numpy as np
@@ -125,7 +147,12 @@ class Full(Op):
         return [back], loss + linear.backwards(node, form, len(matrix), 1)
 
     def by_rows(self, node: Node, weight: Array) -> Array:
-        return weight if node.attrs["layout"] == "out_in" else weight.T
+        layout = node.attrs["layout"]
+        if layout == "in_heads":
+            return weight.reshape(len(weight), -1).T
+        if layout == "heads_in":
+            return weight.reshape(-1, weight.shape[-1]).T
+        return weight if layout == "out_in" else weight.T
 
     def weight_by_group(self, node: Node, weight: Array) -> Array:
         return self.by_rows(node, weight)[None, :, :, None]
@@ -134,7 +161,7 @@ class Full(Op):
         return scale[:, None] if node.attrs["layout"] == "out_in" else scale
 
     def folds(self, node: Node) -> bool:
-        return True
+        return str(node.attrs["layout"]) != "in_heads"
 
     def row_axis(self, node: Node) -> str:
         return "first" if node.attrs["layout"] == "out_in" else "last"

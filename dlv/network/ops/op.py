@@ -75,6 +75,7 @@ class Attribute:
     choices: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()  # empty: all
     unless: str | None = None  # null, and not required, where that attribute is given
+    silent: bool = False  # stored where it is not the default alone: older networks lack it
 
 
 BIAS = Attribute("bias", Kind.BOOL, Default.FROM_SLOTS)

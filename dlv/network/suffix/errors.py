@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dlv.kinds import Array
+from dlv.network.ops.op import op_of
 from dlv.network.program import Step
 from dlv.network.suffix.form import EPS, RAISED, TINY, dagger
 from dlv.network.suffix.torus import Torus, Window, transformed
@@ -27,7 +28,7 @@ def matrix_of(step: Step, params: Mapping[str, Array]) -> Array:
     weight = np.asarray(params["weight"], np.float64)
     layout = node.attrs["layout"]
     if node.op == "FULL":
-        return weight if layout == "out_in" else weight.T
+        return op_of(node).by_rows(node, weight)
     axes, groups = len(node.attrs["kernel"]), node.attrs["groups"]
     if layout == "depthwise":
         weight = weight.reshape(*weight.shape[:axes], 1, -1)

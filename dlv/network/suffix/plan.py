@@ -185,7 +185,9 @@ class _Planner:
         same = op == "DROPOUT" or (op == "RESHAPE" and node.attrs["kind"] == "contiguous")
         if op in ("CONV", "FULL") or (op == "NORM" and "running_var" in node.params):
             self._linear(step, port)
-        elif (op == "RELU" and 0 <= node.attrs["slope"] <= 1) or node.variant == "RELU6":
+        elif (
+            op == "RELU" and not node.params and 0 <= node.attrs["slope"] <= 1
+        ) or node.variant == "RELU6":
             self._mask(step.result, port)
             self.live[port].free = True
             self._sum(port, step.inputs)
@@ -227,6 +229,8 @@ class _Planner:
             width = self.shapes[source][axis] * window.aliases
         elif node.op == "FULL" and len(self.shapes[source]) != 2:
             raise NoRule(node, "it is given more than one vector of each row")
+        elif node.op == "FULL" and node.attrs["layout"] not in ("out_in", "in_out"):
+            raise NoRule(node, "its weight is stored head by head")
         else:
             width = self.shapes[source][-1] if node.op == "FULL" else slot.width
         self._tell(step, port, window)

@@ -302,8 +302,7 @@ class SuffixBalls(Balls):
         The centre's input is known, so what is not read of this weight meets no radius.
         """
         params, norms = self.params(last), self.norms.get(last.node.name)
-        weight = params["weight"]
-        weight = weight if last.node.attrs["layout"] == "out_in" else weight.T
+        weight = op_of(last.node).by_rows(last.node, params["weight"])
         unread = np.zeros(len(weight)) if norms is None else norms.drows
         if unread is None:
             unread = np.full(len(weight), norms.dn if norms else 0.0)

@@ -269,7 +269,7 @@ def sizes_of(step: Step, shape: Sequence[int]) -> Sizes:
         return Sizes(shape[0], shape[1], 1)
     layout = attrs["layout"]
     if op == "FULL":
-        return Sizes(attrs["out"], shape[1] if layout == "out_in" else shape[0], 1)
+        return Sizes(attrs["out"], prod(shape) // attrs["out"], 1)
     taps = prod(attrs["kernel"])
     if layout == "depthwise":
         return Sizes(attrs["out"], attrs["groups"], taps)

@@ -13,9 +13,9 @@ from dlv.network.graph import Node
 from dlv.network.inference import attribute_faults, enough
 from dlv.network.ops.op import op_of
 from dlv.network.ops.outside import standardising
+from dlv.network.ops.recurrent import GATES
 from dlv.network.torch.ops_shapes import reshape
 from dlv.network.torch.types import Call, Run, functional, refuse, torch
-from dlv.network.vocabulary import slots
 
 COUNTER = "num_batches_tracked"
 
@@ -277,6 +277,10 @@ def _standardised(means: Sequence[float], deviations: Sequence[float]) -> Run:
 
 def _relu(node: Node) -> Run:
     slope = node.attrs["slope"]
+    if node.params:
+        return lambda call: torch.where(
+            call.inputs[0] >= 0, call.inputs[0], call.inputs[0] * call.params["slope"]
+        )
     if not slope:
         return lambda call: functional.relu(call.inputs[0])
     return lambda call: functional.leaky_relu(call.inputs[0], slope)
@@ -335,13 +339,15 @@ def _fractions(x: Any) -> bool:
 
 
 def _full(node: Node) -> Run:
-    turned = node.attrs["layout"] == "in_out"
+    layout = node.attrs["layout"]
 
     def run(call: Call) -> Any:
-        weight = call.params["weight"]
-        return functional.linear(
-            call.inputs[0], weight.t() if turned else weight, call.param("bias")
-        )
+        weight, bias = call.params["weight"], call.param("bias")
+        if layout == "in_heads":
+            weight, bias = weight.flatten(1), None if bias is None else bias.flatten()
+        elif layout == "heads_in":
+            weight = weight.flatten(0, 1)
+        return functional.linear(call.inputs[0], weight if layout == "out_in" else weight.t(), bias)
 
     return run
 
@@ -569,8 +575,11 @@ def one_dtype(run: Run) -> Run:
 
 def recurrent(node: Node) -> Run:
     attrs = node.attrs
-    order = [slot.name for slot in slots(node.op, node.variant, attrs)]
-    order = [name for name in order if attrs["bias"] or not name.startswith("bias")]
+    ends = [
+        f"l{layer}{end}"
+        for layer in range(attrs["layers"])
+        for end in (("", "_reverse") if attrs["bidirectional"] else ("",))
+    ]
     ways = 2 if attrs["bidirectional"] else 1
     states = 2 if node.variant == "LSTM" else 1
     first, depth, hidden = attrs["batch_first"], attrs["layers"] * ways, attrs["hidden"]
@@ -579,12 +588,16 @@ def recurrent(node: Node) -> Run:
 
     def run(call: Call) -> Any:
         x, *given = call.inputs
+        counts = given.pop() != 0 if attrs["masked"] else None
         while len(given) < states:
             given.append(x.new_zeros(depth, x.shape[0 if first else 1], hidden))
+        weights = [each for end in ends for each in _recurrent_weights(node, call, end)]
+        if counts is not None:
+            return _masked_steps(node, x, given, weights, counts)
         return function(
             x,
             given if states == 2 else given[0],
-            [call.params[name] for name in order],
+            weights,
             attrs["bias"],
             attrs["layers"],
             attrs["p"],
@@ -594,6 +607,53 @@ def recurrent(node: Node) -> Run:
         )
 
     return run
+
+
+def _recurrent_weights(node: Node, call: Call, end: str) -> list[Any]:
+    """The tensors of one layer one way, as torch takes them."""
+    names = ["weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if node.attrs["bias"] else ())]
+    if node.attrs["layout"] == "torch":
+        return [call.params[f"{name}_{end}"] for name in names]
+    order = GATES[str(node.variant)]
+    found = []
+    for name in names[:3]:
+        gates = call.params[f"{name}_{end}"].chunk(len(order), -1)
+        found.append(torch.cat([gates[place] for place in order], -1))
+    biases = found[2:]
+    if biases:
+        gru = node.variant == "GRU"
+        biases = list(biases[0].unbind()) if gru else [biases[0], torch.zeros_like(biases[0])]
+    return [found[0].t(), found[1].t(), *biases]
+
+
+def _masked_steps(
+    node: Node, x: Any, start: Sequence[Any], weights: Sequence[Any], counts: Any
+) -> Any:
+    """Step by step: one that does not count leaves the states as they are."""
+    attrs, lstm = node.attrs, node.variant == "LSTM"
+    ways, each = 2 if attrs["bidirectional"] else 1, 4 if attrs["bias"] else 2
+    cell = torch.lstm_cell if lstm else torch.gru_cell
+    if attrs["batch_first"]:
+        x, counts = x.transpose(0, 1), counts.transpose(0, 1)
+    ends: list[list[Any]] = [[] for _ in start]
+    for layer in range(attrs["layers"]):
+        outputs = []
+        for way in range(ways):
+            place = layer * ways + way
+            own = weights[place * each : (place + 1) * each]
+            states = [state[place] for state in start]
+            steps = list(zip(x.unbind(), counts.unbind(), strict=True))
+            results = []
+            for values, kept in reversed(steps) if way else steps:
+                made = cell(values, states if lstm else states[0], *own)
+                pairs = zip(made if lstm else (made,), states, strict=True)
+                states = [torch.where(kept.unsqueeze(-1), a, b) for a, b in pairs]
+                results.append(states[0])
+            outputs.append(torch.stack(results[::-1] if way else results))
+            for end, state in zip(ends, states, strict=True):
+                end.append(state)
+        x = torch.cat(outputs, -1)
+    return (x.transpose(0, 1) if attrs["batch_first"] else x, *(torch.stack(e) for e in ends))
 
 
 _MAKERS: Mapping[str, Callable[[Node], Run]] = {

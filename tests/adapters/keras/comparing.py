@@ -13,6 +13,7 @@ from dlv.adapters.keras import h5 as keras_h5
 from dlv.network.agreement import distance
 from dlv.network.graph import Network
 from dlv.network.torch.module import build
+from dlv.weights.arrays import to_array
 
 
 def filled(model: Any, seed: int = 0) -> Any:
@@ -74,7 +75,11 @@ def off(model: Any, checkpoint: Checkpoint) -> float:
         for tensor in checkpoint.tensors
         if tensor.role != "optimizer"
     }
-    module = build(network, tensors, {}).eval()
+    constants = {
+        tensor.name: torch.from_numpy(to_array(tensor.dtype, tensor.shape, tensor.read()).copy())
+        for tensor in checkpoint.constants
+    }
+    module = build(network, tensors, constants).eval()
     largest = 0.0
     for rows in (1, 3):
         given = drawn(model, rows, seed=rows)

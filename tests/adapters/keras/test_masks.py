@@ -89,18 +89,28 @@ EXACT: dict[str, Body] = {
     "an activation": chain("Activation('softmax')", "GlobalAveragePooling1D()"),
     "at every step": chain("TimeDistributed(L.Dense(3))", "GlobalAveragePooling1D()"),
     "added": both,
+    "LSTM": chain("LSTM(3)"),
+    "a mean behind a GRU": chain(
+        "Bidirectional(L.GRU(3, return_sequences=True))", "GlobalAveragePooling1D()"
+    ),
+    "attention": attention,
+    "joined": joined,
+    "slopes": chain("PReLU()", "GlobalAveragePooling1D()"),
+    "of length one": chain("UnitNormalization()", "GlobalAveragePooling1D()"),
     "in a model": inside,
     "from a model": outside,
 }
 REFUSED: dict[str, tuple[Body, set[str]]] = {
-    "LSTM": (chain("LSTM(3)"), {"LSTM"}),
+    "SimpleRNN": (chain("SimpleRNN(3)"), {"SimpleRNN"}),
     "a mean behind a GRU": (
-        chain("Bidirectional(L.GRU(3, return_sequences=True))", "GlobalAveragePooling1D()"),
+        chain(
+            "Bidirectional(L.GRU(3, return_sequences=True, reset_after=False))",
+            "GlobalAveragePooling1D()",
+        ),
         {"Bidirectional"},
     ),
     "softmax": (chain("Softmax()"), {"Softmax"}),
-    "attention": (attention, {"MultiHeadAttention"}),
-    "joined": (joined, {"LogicalOr"}),
+    "a product": (lambda layers, x: layers.Multiply()([embedding(layers, x)] * 2), {"Multiply"}),
 }
 
 

@@ -60,6 +60,17 @@ WRITTEN: dict[str, tuple[str, tuple[int, ...]]] = {
     "split": ("O.split(x, 2, axis=1)[1]", STEPS),
     "where": ("O.where(x > 0, x, y)", STEPS),
     "power": ("x**2.0", STEPS),
+    "attention with a mask": (
+        "L.MultiHeadAttention(2, 2)((e := L.Embedding(6, 4, mask_zero=True)(x)), e)",
+        (9,),
+    ),
+    "a constant": ("x + np.arange(4, dtype='float32')", STEPS),
+    "less a constant": ("O.subtract(np.arange(4.0), x)", STEPS),
+    "by a constant": ("x / np.arange(1.0, 5.0)", STEPS),
+    "repeated": ("O.repeat(x, 2, axis=1)", STEPS),
+    "around": ("O.pad(x, [[0, 0], [1, 2], [0, 0]])", STEPS),
+    "root": ("O.rsqrt(x * x + 1.0)", STEPS),
+    "flipped": ("O.flip(x, axis=1)", STEPS),
     "reciprocal": ("1.0 / (x * x + 1.0)", STEPS),
     "leaky": ("O.leaky_relu(x, 0.4)", STEPS),
     "masked": ("L.LSTM(3)(L.Embedding(6, 4, mask_zero=True)(x))", (9,)),
@@ -76,12 +87,7 @@ WRITTEN: dict[str, tuple[str, tuple[int, ...]]] = {
 }
 REFUSED: dict[str, tuple[str, tuple[int, ...]]] = {
     "a mask on its way": ("L.Multiply()([(e := L.Embedding(6, 4, mask_zero=True)(x)), e])", (9,)),
-    "attention with a mask": (
-        "L.MultiHeadAttention(2, 2)((e := L.Embedding(6, 4, mask_zero=True)(x)), e)",
-        (9,),
-    ),
     "turned around": ("x[:, ::-1]", STEPS),
-    "a constant": ("x + np.arange(4, dtype='float32')", STEPS),
     "stacked cells": ("L.RNN([L.LSTMCell(3), L.GRUCell(2)])(x)", STEPS),
     "table of numbers": ("L.Discretization(bin_boundaries=[0.0, 1.0])(x)", STEPS),
 }

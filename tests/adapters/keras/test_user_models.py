@@ -35,7 +35,7 @@ def answers(checkpoint: Checkpoint, name: str, precision: str, given: list[Any])
     """What an engine of `dlv eval` gives for each output."""
     network = checkpoint.network
     assert network is not None
-    held = {tensor.name: tensor for tensor in checkpoint.tensors}
+    held = {tensor.name: tensor for tensor in (*checkpoint.constants, *checkpoint.tensors)}
 
     def tensor(wanted: str) -> Any:
         item = held[network.aliases.get(wanted, wanted)]

@@ -6,7 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dlv.adapters.keras.build import NN, OPS, Held, Model, Write, channels_last, held
+from dlv.adapters.keras.build import (
+    MATH,
+    NN,
+    OPS,
+    Held,
+    Model,
+    Write,
+    arranged,
+    channels_last,
+    held,
+)
 from dlv.adapters.keras.config import Unsayable, flag
 from dlv.adapters.keras.graph import Convert, Use
 from dlv.network.fields import whole
@@ -136,6 +146,20 @@ def read_elu(use: Use) -> Port:
     return use.aten("elu.default", {"n": 0}, alpha, shape=use.shape())
 
 
+def read_prelu(use: Use) -> Port:
+    use.config.get("shared_axes")  # the shape of the slopes says the same
+    return use.add("RELU", None, {}, params={"slope": use.tensor("alpha")})
+
+
+def read_layer_scale(use: Use) -> Port:
+    """A factor for each channel, as ConvNeXt has it."""
+    width, number = use.config.get("projection_dim"), use.shape()[-1]
+    number_of(use, "init_values", default=0.0)  # which it began with
+    if not whole(width) or width != number:
+        raise Unsayable(f"projection_dim is {width!r:.40}")
+    return use.add("MUL", None, {"shape": (width,)}, params={"value": use.tensor("gamma")})
+
+
 def read_softmax(use: Use) -> Port:
     axis = use.config.get("axis", -1)
     if isinstance(axis, list) and len(axis) == 1:
@@ -195,9 +219,24 @@ def _write_elementwise(model: Model, node: Node, kind: str, config: Mapping[str,
 
 def write_relu(model: Model, node: Node) -> Held:
     slope = node.attrs["slope"]
+    if node.params:
+        return _write_prelu(model, node)
     if slope:
         return _write_elementwise(model, node, "LeakyReLU", {"negative_slope": slope})
     return _write_elementwise(model, node, "ReLU", {})
+
+
+def _write_prelu(model: Model, node: Node) -> Held:
+    """Slopes of length one along an axis are shared by its entries."""
+    [port] = node.inputs
+    slopes, rank = model.tensor(node, "slope"), len(model.known_shape(node, port))
+    sides = (*(1,) * (rank - 1 - len(slopes.shape)), *slopes.shape)
+    shared = [axis for axis, side in enumerate(sides, 1) if side == 1]
+    weight = arranged(slopes, range(len(slopes.shape)), sides)
+    after = model.shape((node.name, 0))
+    config = {"shared_axes": shared or None}
+    inputs, weights = [model.plain(port)], {"": [weight]}
+    return Held(plain=model.layer("PReLU", node.name, config, inputs, after, weights=weights))
 
 
 def write_act(model: Model, node: Node) -> Held:
@@ -225,7 +264,7 @@ def write_aten_activation(model: Model, node: Node, name: str, args: Sequence[An
         return model.layer_of(node, "Activation", config, inputs)
     if len(args) == 1 and base in _ATEN_FUNCTIONS:
         kind = _ATEN_FUNCTIONS[base].capitalize()
-        return model.op_of(node, (OPS, kind), {}, inputs)
+        return model.op_of(node, (MATH if kind == "Rsqrt" else OPS, kind), {}, inputs)
     if name == "elu.default" and len(args) == 2 and isinstance(args[1].get("c"), float):
         config = {"alpha": args[1]["c"]}
         return model.layer_of(node, "ELU", config, inputs)
@@ -239,6 +278,8 @@ READERS: Mapping[str, Convert] = {
         "RELU", None, {"slope": number_of(use, "negative_slope", "alpha", default=0.3)}
     ),
     "ELU": read_elu,
+    "PReLU": read_prelu,
+    "LayerScale": read_layer_scale,
     "Softmax": read_softmax,
     "Dropout": lambda use: use.add("DROPOUT", None, {"p": number_of(use, "rate", default=0.5)}),
     "Rescaling": read_rescaling,

@@ -8,16 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from dlv.adapters.checkpoint import Tensor
-from dlv.adapters.keras.build import CORE, OPS, Held, Model, Out, Write, channels_last, refuse
-from dlv.adapters.keras.config import Ref, Unsayable, flag
+from dlv.adapters.keras.build import (
+    CORE,
+    OPS,
+    Held,
+    Model,
+    Out,
+    Write,
+    channels_last,
+    inline_array,
+    refuse,
+)
+from dlv.adapters.keras.config import Ref, Unsayable, dims, flag
 from dlv.adapters.keras.graph import Convert, Mask, Use
 from dlv.adapters.keras.rules.activations import number_of
 from dlv.adapters.keras.rules.windows import channels_setting, count_of
 from dlv.dtypes import DTYPES
+from dlv.kinds import Array
 from dlv.network.fields import whole
 from dlv.network.graph import Node, Port
-from dlv.network.sizes import Shape, elements
+from dlv.network.sizes import Shape, broadcast, elements
 
 
 def read_flatten(use: Use) -> Port:
@@ -171,7 +181,7 @@ def _write_permute(model: Model, node: Node, shape: Shape) -> Held:
     return model.op_of(node, (OPS, "Transpose"), {"axes": order}, [x])
 
 
-def _slice_json(start: int | None = None, stop: int | None = None, step: int | None = None) -> Any:
+def slice_json(start: int | None = None, stop: int | None = None, step: int | None = None) -> Any:
     config = {"start": start, "stop": stop, "step": step}
     return {"class_name": "__slice__", "config": config}
 
@@ -179,11 +189,11 @@ def _slice_json(start: int | None = None, stop: int | None = None, step: int | N
 def _write_cut(model: Model, node: Node, shape: Shape) -> Held:
     attrs, x = node.attrs, model.plain(node.inputs[0])
     axis = attrs["axis"] % len(shape)
-    before = [_slice_json()] * axis
+    before = [slice_json()] * axis
     if attrs["kind"] == "split":
         start = 0
         for place, size in enumerate(attrs["sizes"]):
-            key = [*before, _slice_json(start, start + size)]
+            key = [*before, slice_json(start, start + size)]
             name, after = f"{node.name}.{place}", model.shape((node.name, place))
             out = model.op(OPS, "GetItem", name, {}, [x, key], after)
             model.values[node.name, place] = Held(plain=out)
@@ -196,7 +206,7 @@ def _write_cut(model: Model, node: Node, shape: Shape) -> Held:
     last: Any = attrs.get("index")
     if attrs["kind"] == "slice":
         stop = None if end is None or end >= 1 << 40 else end
-        last = _slice_json(attrs["start"], stop, attrs["step"])
+        last = slice_json(attrs["start"], stop, attrs["step"])
     return model.op_of(node, (OPS, "GetItem"), {}, [x, [*before, last]])
 
 
@@ -270,12 +280,9 @@ _BINARY = {
     "Minimum": "minimum.default",
     "NotEqual": "ne.Scalar",
     "LogicalOr": "logical_or.default",
+    "LogicalAnd": "logical_and.default",
 }
 _FROM_ATEN = {aten: name for name, aten in _BINARY.items()}
-
-
-MOST_INLINE = 1 << 16
-_INLINE_DTYPES = ("float32", "float64", "int64", "int32")
 
 
 MERGES = ("Add", "Multiply", "Average", "Subtract", "Maximum", "Minimum")
@@ -296,20 +303,45 @@ def read_merge(use: Use) -> Port:
     return use.aten(_BINARY[kind], {"n": 0}, {"n": 1}, shape=use.shape(ports[0]), inputs=ports)
 
 
+def _ports_of(use: Use, args: Sequence[Any]) -> list[Port]:
+    """Tensors and stored arrays among the arguments; one number is left out."""
+    refs, found = use.call.refs, []
+    for place, side in enumerate(args):
+        if isinstance(side, Ref):
+            found.append(use.inputs[refs.index(side)])
+        elif isinstance(side, dict):
+            found.append(use.constant(_array_of(side), f"constant{place}"))
+    return found
+
+
+def _array_of(item: Mapping[str, Any]) -> Array:
+    """The numbers of an array within the settings, in float32 where they are fractions."""
+    config = item.get("config")
+    if item.get("class_name") not in ("__numpy__", "__tensor__") or not isinstance(config, dict):
+        raise Unsayable("its other side is not a number")
+    dtype = str(config.get("dtype"))
+    if dtype not in ("float32", "float64", "int32", "int64", "bool"):
+        raise Unsayable(f"its other side is an array of {dtype:.40}")
+    try:
+        found = np.asarray(config.get("value"), "float32" if dtype == "float64" else dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Unsayable("its other side is not an array of numbers") from error
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
+        raise Unsayable("its other side is not finite")
+    return found
+
+
 def read_arithmetic(use: Use) -> Port:
     """keras.ops.add and its like: of two tensors, or of one and a number."""
     kind, given = use.layer.kind, dict(zip(("x1", "x2"), use.call.args, strict=False))
     args = [{**use.call.kwargs, **given}.get(side) for side in ("x1", "x2")]
     if len(use.call.args) + len(use.call.kwargs) != 2 or None in args:
         raise Unsayable("it has other arguments than two sides")
-    refs = use.call.refs
-    ports = [use.inputs[refs.index(side)] for side in args if isinstance(side, Ref)]
+    ports = _ports_of(use, args)
     if len(ports) == 2:
         if kind in ("Add", "Multiply"):
             return use.add("ADD" if kind == "Add" else "MUL", inputs=ports)
-        shape = use.shape(ports[0])
-        if shape != use.shape(ports[1]):
-            raise Unsayable("tensors of different shapes")
+        shape = broadcast([use.shape(port) for port in ports])
         name = "sub.Tensor" if kind == "Subtract" else "div.Tensor"
         return use.aten(name, {"n": 0}, {"n": 1}, shape=shape, inputs=ports)
     left = not isinstance(args[0], Ref)
@@ -340,15 +372,18 @@ def read_not_equal(use: Use) -> Port:
     return use.aten("ne.Scalar", {"n": 0}, {"c": number}, shape=use.shape())
 
 
-def read_logical_or(use: Use) -> Port:
-    """keras.ops.logical_or of two masks."""
-    if len(use.inputs) != 2 or len(use.call.args) != 2 or use.call.kwargs:
+def read_logical(use: Use) -> Port:
+    """keras.ops.logical_or and logical_and of two masks."""
+    ports = _ports_of(use, use.call.args)
+    if len(ports) != 2 or len(use.call.args) != 2 or use.call.kwargs:
         raise Unsayable("it has other arguments than two tensors")
-    ports = [use.inputs[use.call.refs.index(side)] for side in use.call.args]
-    shape = use.shape(ports[0])
-    if shape != use.shape(ports[1]):
-        raise Unsayable("tensors of different shapes")
-    return use.aten("logical_or.default", {"n": 0}, {"n": 1}, shape=shape, inputs=ports)
+    name, shape = _BINARY[use.layer.kind], broadcast([use.shape(port) for port in ports])
+    return use.aten(name, {"n": 0}, {"n": 1}, shape=shape, inputs=ports)
+
+
+def read_logical_not(use: Use) -> Port:
+    _only_tensor(use)
+    return use.aten("logical_not.default", {"n": 0}, shape=use.shape())
 
 
 def read_any(use: Use) -> Port:
@@ -388,21 +423,18 @@ def read_masking(use: Use) -> Port:
 def write_sum_or_product(model: Model, node: Node) -> Held:
     kind = "Add" if node.op == "ADD" else "Multiply"
     if "value" in node.params:
-        value = _inline_constant(node, model.tensor(node, "value"))
+        tensor = model.tensor(node, "value")
+        numbers = np.frombuffer(tensor.read(), f"<{DTYPES[tensor.dtype].numpy}")
+        value = inline_array(node, numbers.reshape(tensor.shape), tensor.name)
         model.notes.append(f"{node.name}: a stored tensor became a constant")
         args = [model.plain(node.inputs[0]), value]
         return model.op_of(node, (OPS, kind), {}, args)
-    fixed = [port for port in node.inputs if port[0] in model.network.constants]
+    fixed = [port for port in node.inputs if model.array(port) is not None]
+    fixed += [port for port in node.inputs if port not in fixed and port[0] in model.constants]
     if fixed:
-        sides: list[Any] = [
-            _inline_constant(node, model.constant(node, port[0]))
-            if port in fixed
-            else model.plain(port)
-            for port in node.inputs
-        ]
-        if len(fixed) > 1 or len(sides) != 2:
+        if len(fixed) > 1 or len(node.inputs) != 2:
             refuse(node, "several of its inputs are constants")
-        return model.op_of(node, (OPS, kind), {}, sides)
+        return model.op_of(node, (OPS, kind), {}, [model.side(node, p) for p in node.inputs])
     if node.attrs["const"] is not None:
         turned = model.values[node.inputs[0]].plain is None
         port = node.inputs[0]
@@ -426,29 +458,161 @@ def write_sum_or_product(model: Model, node: Node) -> Held:
     return Held(last=out) if turned else Held(plain=out)
 
 
-def _inline_constant(node: Node, tensor: Tensor) -> dict[str, Any]:
-    """A small tensor within the configuration, as Keras writes arrays."""
-    if tensor.elements > MOST_INLINE or tensor.dtype not in _INLINE_DTYPES:
-        refuse(node, f"the tensor {tensor.name!r} of {tensor.elements} elements is a constant")
-    given = np.frombuffer(tensor.read(), f"<{DTYPES[tensor.dtype].numpy}").reshape(tensor.shape)
-    if given.dtype.kind == "f" and not np.isfinite(given).all():
-        refuse(node, f"the constant {tensor.name!r} holds what is not finite")
-    config = {"value": given.tolist(), "dtype": tensor.dtype}
-    return {"class_name": "__numpy__", "config": config}
+def write_stack(model: Model, node: Node, args: Sequence[Any]) -> Held:
+    items = args[0].get("l") if args else None
+    axis = args[1].get("c") if len(args) > 1 else 0
+    if items != [{"n": place} for place in range(len(node.inputs))] or not whole(axis):
+        refuse(node, "it stacks in another way")
+    inputs = [model.plain(port) for port in node.inputs]
+    listed = [[out.as_json() for out in inputs]]
+    after = model.shape((node.name, 0))
+    made = model.op(OPS, "Stack", node.name, {"axis": axis}, listed, after, parents=inputs)
+    return Held(plain=made)
 
 
 def write_aten_arithmetic(model: Model, node: Node, name: str, args: Sequence[Any]) -> Held | None:
     """A function of one or two tensors, or a tensor and a number; None if Keras has none."""
-    inputs = [model.plain(port) for port in node.inputs]
+    inputs = [model.side(node, port) for port in node.inputs]
+    if name == "flip.default" and len(args) == 2 and isinstance(args[1].get("l"), list):
+        axes = [item.get("c") for item in args[1]["l"]]
+        return model.op_of(node, (OPS, "Flip"), {"axis": axes}, inputs)
+    if name == "sum.dim_IntList" and len(args) == 3 and isinstance(args[1].get("l"), list):
+        axes = [item.get("c") for item in args[1]["l"]]
+        config = {"axis": axes, "keepdims": args[2].get("c") is True}
+        return model.op_of(node, (OPS, "Sum"), config, inputs)
+    if name == "clamp_max.default" and len(args) == 2 and isinstance(args[1].get("c"), float):
+        return model.op_of(node, (OPS, "Minimum"), {}, [inputs[0], args[1]["c"]])
+    if name in ("ones_like.default", "zeros_like.default") and len(args) == 1:
+        kind = "OnesLike" if name.startswith("ones") else "ZerosLike"
+        return model.op_of(node, (OPS, kind), {}, inputs)
+    if name == "logical_not.default" and len(args) == 1:
+        return model.op_of(node, (OPS, "LogicalNot"), {}, inputs)
     if name == "any.dim" and len(args) == 3 and all("c" in arg for arg in args[1:]):
         reduced: dict[str, Any] = {"axis": [args[1]["c"]], "keepdims": args[2]["c"]}
         return model.op_of(node, (OPS, "Any"), reduced, inputs)
     if name in _FROM_ATEN and len(args) == 2:
         other: Any = inputs[1] if args[1] == {"n": 1} else args[1].get("c")
-        if isinstance(other, (Out, int, float)):
+        if isinstance(other, (Out, int, float, dict)):
             pair = [inputs[0], other]
             return model.op_of(node, (OPS, _FROM_ATEN[name]), {}, pair)
     return None
+
+
+def _only_tensor(use: Use) -> None:
+    if use.call.kwargs or len(use.call.args) != 1:
+        raise Unsayable("it has more arguments")
+
+
+def _places(use: Use, rank: int) -> tuple[int, ...]:
+    """The axes that a function names, counted from the front."""
+    axis: Any = use.config.get("axis")
+    items = axis if isinstance(axis, list) else [axis]
+    if not items or not all(whole(item) and -rank <= item < rank for item in items):
+        raise Unsayable(f"axis is {axis!r:.40}")
+    return tuple(item % rank for item in items)
+
+
+def read_stack(use: Use) -> Port:
+    ports = inputs_of_merge(use)
+    shapes = [use.shape(port) for port in ports]
+    [place] = _places(use, len(shapes[0]) + 1) if ports else [0]
+    if len(set(shapes)) != 1:
+        raise Unsayable("tensors of different shapes")
+    after = (*shapes[0][:place], len(ports), *shapes[0][place:])
+    tensors = {"l": [{"n": number} for number in range(len(ports))]}
+    return use.aten("stack.default", tensors, {"c": place}, shape=after, inputs=ports)
+
+
+def read_unit_axis(use: Use) -> Port:
+    _only_tensor(use)
+    shape = use.shape()
+    if use.layer.kind == "ExpandDims":
+        places = _places(use, len(shape) + 1)
+        attrs = {"kind": "unsqueeze", "axis": places[0]}
+    else:
+        places = _places(use, len(shape))
+        attrs = {"kind": "squeeze", "axis": places}
+    if len(places) != 1:
+        raise Unsayable("it names several axes")
+    return use.add("RESHAPE", None, attrs)
+
+
+def read_transpose(use: Use) -> Port:
+    _only_tensor(use)
+    rank, order = len(use.shape()), use.config.get("axes")
+    if order is None:
+        order = list(range(rank))[::-1]
+    if not isinstance(order, list) or sorted(map(str, order)) != sorted(map(str, range(rank))):
+        raise Unsayable(f"axes is {order!r:.40}")
+    return use.add("RESHAPE", None, {"kind": "permute", "axes": tuple(order)})
+
+
+def read_flip(use: Use) -> Port:
+    _only_tensor(use)
+    places = {"l": [{"c": place} for place in _places(use, len(use.shape()))]}
+    return use.aten("flip.default", {"n": 0}, places, shape=use.shape())
+
+
+def read_pad(use: Use) -> Port:
+    """Numbers around any axes."""
+    args = {**dict(zip(("x", "constant_values"), use.call.args, strict=False)), **use.call.kwargs}
+    value, width, shape = args.get("constant_values", 0.0), use.config.get("pad_width"), use.shape()
+    if args.keys() - {"x", "constant_values"} or use.config.get("mode", "constant") != "constant":
+        raise Unsayable("it pads in another way")
+    if isinstance(value, bool) or not isinstance(value, (int, float, type(None))):
+        raise Unsayable("it pads in another way")
+    pairs = [dims(pair) for pair in width] if isinstance(width, list) else []
+    if len(pairs) != len(shape) or any(not pair or len(pair) != 2 for pair in pairs):
+        raise Unsayable(f"pad_width is {width!r:.40}")
+    amounts = [[side or 0 for side in pair or ()] for pair in pairs]
+    after = tuple(
+        length + sum(pair) if isinstance(length, int) else None if any(pair) else length
+        for length, pair in zip(shape, amounts, strict=True)
+    )
+    flat = {"l": [{"c": side} for pair in reversed(amounts) for side in pair]}
+    number = {"c": 0.0 if value is None else float(value)}
+    return use.aten("constant_pad_nd.default", {"n": 0}, flat, number, shape=after)
+
+
+def read_repeat(use: Use) -> Port:
+    _only_tensor(use)
+    times, shape = count_of(use, "repeats"), use.shape()
+    [place, *more] = _places(use, len(shape))
+    length = shape[place]
+    if more:
+        raise Unsayable("it names several axes")
+    after = (*shape[:place], length * times if isinstance(length, int) else None)
+    after = (*after, *shape[place + 1 :])
+    args = ({"n": 0}, {"c": times}, {"c": place})
+    return use.aten("repeat_interleave.self_int", *args, shape=after)
+
+
+def read_filled(use: Use) -> Port:
+    """keras.ops.ones_like and zeros_like."""
+    args = {**use.call.kwargs, **dict(zip(("x", "dtype"), use.call.args, strict=False))}
+    dtype = args.get("dtype") or use.config.get("dtype")
+    if args.keys() - {"x", "dtype"} or not (dtype is None or dtype in DTYPES):
+        raise Unsayable("it has more arguments")
+    name = "ones_like.default" if use.layer.kind == "OnesLike" else "zeros_like.default"
+    word = "" if dtype is None else "filled"
+    filled = use.aten(name, {"n": 0}, shape=use.shape(), word=word)
+    if dtype is None:
+        return filled
+    return use.add("RESHAPE", None, {"kind": "to", "dtype": dtype}, inputs=[filled])
+
+
+def read_cast(use: Use) -> Port:
+    _only_tensor(use)
+    dtype = use.config.get("dtype")
+    if dtype not in DTYPES:
+        raise Unsayable(f"dtype is {dtype!r:.40}")
+    return use.add("RESHAPE", None, {"kind": "to", "dtype": dtype})
+
+
+def read_mean(use: Use) -> Port:
+    _only_tensor(use)
+    attrs = {"axis": _places(use, len(use.shape())), "keep": flag(use.config, "keepdims", False)}
+    return use.add("POOL", "MEAN", attrs)
 
 
 READERS: Mapping[str, Convert] = {
@@ -463,9 +627,21 @@ READERS: Mapping[str, Convert] = {
 FUNCTION_READERS: Mapping[str, Convert] = {
     **dict.fromkeys(("Add", "Multiply", "Subtract", "TrueDivide", "Divide"), read_arithmetic),
     "NotEqual": read_not_equal,
-    "LogicalOr": read_logical_or,
+    "LogicalOr": read_logical,
+    "LogicalAnd": read_logical,
+    "LogicalNot": read_logical_not,
     "Any": read_any,
     "GetItem": read_get_item,
+    "Stack": read_stack,
+    "Squeeze": read_unit_axis,
+    "ExpandDims": read_unit_axis,
+    "Transpose": read_transpose,
+    "Flip": read_flip,
+    **dict.fromkeys(("OnesLike", "ZerosLike"), read_filled),
+    "Pad": read_pad,
+    "Repeat": read_repeat,
+    "Cast": read_cast,
+    "Mean": read_mean,
     "Concatenate": read_concatenate,
 }
 WRITERS: Mapping[str, Write] = {

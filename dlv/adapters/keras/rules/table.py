@@ -16,10 +16,10 @@ from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.keras.build import OPS, Held, Model, Out, Write, refuse
 from dlv.adapters.keras.config import Layer, Unsayable, policy
 from dlv.adapters.keras.graph import Convert
-from dlv.adapters.keras.rules import activations, arithmetic, dense, windows
+from dlv.adapters.keras.rules import activations, arithmetic, dense, sequences, windows
 from dlv.adapters.keras.rules.activations import write_aten_activation
-from dlv.adapters.keras.rules.arithmetic import write_aten_arithmetic
-from dlv.adapters.keras.rules.windows import write_nearest_upsample
+from dlv.adapters.keras.rules.arithmetic import write_aten_arithmetic, write_stack
+from dlv.adapters.keras.rules.windows import UPSAMPLINGS, write_upsample
 from dlv.adapters.keras.weights import layer_leaves
 from dlv.network.graph import Node
 
@@ -64,14 +64,15 @@ def write_raw(model: Model, node: Node) -> Held:
     name = str(source.get("op")).removeprefix("aten.")
     args = source.get("args", [])
     plain = source.get("kwargs") in (None, {}) and all(isinstance(arg, dict) for arg in args)
+    if plain and name == "stack.default":
+        return write_stack(model, node, args)
     if plain and args[:1] == [{"n": 0}]:
-        if name.startswith("upsample_nearest") and name.endswith("d.vec"):
-            return write_nearest_upsample(model, node, args[1:])
-        found = (
-            write_aten_activation(model, node, name, args)
-            or write_aten_arithmetic(model, node, name, args)
-            or write_pad_or_repeat(model, node, name, args[1:])
-        )
+        if name in UPSAMPLINGS:
+            return write_upsample(model, node, UPSAMPLINGS[name], args[1:])
+        written = [write_aten_arithmetic]
+        if not any(model.array(port) is not None for port in node.inputs):
+            written = [write_aten_activation, write_aten_arithmetic, write_pad_or_repeat]
+        found = next(filter(None, (write(model, node, name, args) for write in written)), None)
         if found is not None:
             return found
     return refuse(node, f"{name} has no counterpart")
@@ -79,7 +80,7 @@ def write_raw(model: Model, node: Node) -> Held:
 
 def write_pad_or_repeat(model: Model, node: Node, name: str, args: Sequence[Any]) -> Held | None:
     """Padding with zeros, and entries repeated, over any axes but the batch."""
-    x = model.plain(node.inputs[0])
+    x, args = model.plain(node.inputs[0]), args[1:]
     values = [arg.get("c") for arg in args]
     if name == "repeat_interleave.self_int" and len(args) == 2:
         times, axis = values
@@ -213,13 +214,19 @@ def _layer_weights(
 LAYERS: Mapping[str, Convert] = {
     **windows.READERS,
     **dense.READERS,
+    **sequences.READERS,
     **activations.READERS,
     **arithmetic.READERS,
 }
-FUNCTIONS: Mapping[str, Convert] = {**activations.FUNCTION_READERS, **arithmetic.FUNCTION_READERS}
+FUNCTIONS: Mapping[str, Convert] = {
+    **activations.FUNCTION_READERS,
+    **arithmetic.FUNCTION_READERS,
+    **sequences.FUNCTION_READERS,
+}
 WRITERS: Mapping[str, Write] = {
     **windows.WRITERS,
     **dense.WRITERS,
+    **sequences.WRITERS,
     **activations.WRITERS,
     **arithmetic.WRITERS,
     "OP": write_raw,

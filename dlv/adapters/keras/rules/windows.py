@@ -564,11 +564,15 @@ def _pairs_per_axis(value: Any, axes: int) -> list[tuple[int, int]]:
 def read_upsampling(use: Use) -> Port:
     axes, shape = int(use.layer.kind[-2]), use.shape()
     channels = channels_setting(use) if axes > 1 else "last"
-    if use.config.get("interpolation", "nearest") != "nearest":
-        raise Unsayable("it interpolates")
+    interpolation = use.config.get("interpolation", "nearest")
+    if interpolation not in ("nearest", "bilinear"):
+        # Backends of Keras disagree about the curve of cubes.
+        raise Unsayable(f"its interpolation is {interpolation!r:.40}")
     size = per_axis(use.config.get("size", 2), axes, "size")
     lengths_of(shape, axes, channels)
     at, start = use.only_input, 1 if channels == "last" else 2
+    if interpolation == "bilinear":
+        return _bilinear(use, size, channels)
     for axis, times in enumerate(size, start):
         # The last one bears the name of the layer.
         word = f"axis{axis}" if axis < start + axes - 1 else ""
@@ -580,8 +584,36 @@ def read_upsampling(use: Use) -> Port:
     return at
 
 
-def write_nearest_upsample(model: Model, node: Node, args: Sequence[Any]) -> Held:
-    """Nearest neighbours by whole factors."""
+def _bilinear(use: Use, size: Sequence[int], channels: str) -> Port:
+    """torch's bilinear upsampling, which has the channels first."""
+    at, shape = use.only_input, use.shape()
+    if channels == "last":
+        turn = {"kind": "permute", "axes": (0, 3, 1, 2)}
+        at = use.add("RESHAPE", None, turn, word="channels_first")
+        shape = (shape[0], shape[3], *shape[1:3])
+    sides = [
+        length * times if isinstance(length, int) else None
+        for length, times in zip(shape[2:], size, strict=True)
+    ]
+    factors = {"l": [{"c": float(times)} for times in size]}
+    args = ({"n": 0}, {"c": None}, {"c": False}, factors)
+    after = (*shape[:2], *sides)
+    last, name = channels == "last", "upsample_bilinear2d.vec"
+    at = use.aten(name, *args, shape=after, inputs=[at], word="scaled" if last else "")
+    back = {"kind": "permute", "axes": (0, 2, 3, 1)}
+    return use.add("RESHAPE", None, back, inputs=[at]) if last else at
+
+
+UPSAMPLINGS = {
+    **{f"upsample_nearest{axes}d.vec": "nearest" for axes in (1, 2, 3)},
+    "upsample_bilinear2d.vec": "bilinear",
+}
+
+
+def write_upsample(model: Model, node: Node, interpolation: str, args: Sequence[Any]) -> Held:
+    """Whole factors, between which is the nearest neighbour or a straight line."""
+    if interpolation == "bilinear" and (len(args) != 3 or args[1] != {"c": False}):
+        refuse(node, "its corners are aligned")
     last = args[-1].get("l") if args else None
     factors = [item.get("c") for item in last] if isinstance(last, list) else []
     if not factors or any(factor not in range(1, 1 << 20) for factor in factors):
@@ -591,6 +623,7 @@ def write_nearest_upsample(model: Model, node: Node, args: Sequence[Any]) -> Hel
     config: dict[str, Any] = {"size": size if len(size) > 1 else size[0]}
     if len(size) > 1:
         config["data_format"] = "channels_last"
+        config |= {"interpolation": interpolation} if len(size) == 2 else {}
     after = channels_last(model.shape((node.name, 0)), True)
     kind = f"UpSampling{len(size)}D"
     return Held(last=model.layer(kind, node.name, config, [x], after))

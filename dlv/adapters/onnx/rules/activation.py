@@ -107,6 +107,8 @@ def read_dropout(call: Call) -> None:
 
 def write_relu(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
     x, slope = g.value(inputs[0]), node.attrs["slope"]
+    if node.params:
+        return g.op("PRelu", [x, g.weight(node, "slope", x.dtype)])
     if slope == 0:
         return g.op("Relu", [x])
     return g.op("LeakyRelu", [x], {"alpha": float(slope)})

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from dlv.adapters.onnx.builder import Cannot
 from dlv.adapters.onnx.call import Call, Reader
 from dlv.adapters.onnx.graph import Graph, Item, Value, Writer, together
+from dlv.dataclass import dataclass
+from dlv.errors import UsageError
 from dlv.network.graph import Node
+from dlv.network.ops.recurrent import GATES
 from dlv.network.sizes import Dim, Shape, broadcast
 
 # Where ONNX has the gates that the stored matrices hold in the order i f g o, and r z n.
@@ -16,12 +20,21 @@ _ORDERS = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2)}
 
 
 def write_recurrent(g: Graph, node: Node, inputs: Sequence[Item]) -> list[Value]:
-    attrs = node.attrs
+    attrs, mask = node.attrs, None
+    if attrs["masked"]:
+        mask, inputs = g.value(inputs[-1]), inputs[:-1]
+        mask = mask if mask.dtype == "bool" else g.cast(mask, "bool")
+        mask = mask if attrs["batch_first"] else g.transpose(mask, (1, 0))
     # Zeros are what it starts from anyway.
     known = all(isinstance(item, Value) and item.id in g.zeros for item in inputs[1:])
     x, *states = together(g, inputs[:1] if known else inputs)
+    if mask is not None and (states or attrs["layers"] > 1):
+        raise UsageError("ONNX takes no mask with start states, or for several layers")
     if attrs["batch_first"]:
         x = g.transpose(x, (1, 0, 2))
+    counted = None if mask is None else _Counted.of(g, mask, x.dtype)
+    if counted is not None:
+        x = counted.first(g, x)
     ways = 2 if attrs["bidirectional"] else 1
     ports = 2 if node.variant == "LSTM" else 1
     last: list[list[Value]] = [[] for _ in range(ports)]
@@ -30,7 +43,7 @@ def write_recurrent(g: Graph, node: Node, inputs: Sequence[Item]) -> list[Value]
             state if attrs["layers"] == 1 else g.slice(state, 0, layer * ways, (layer + 1) * ways)
             for state in states
         ]
-        x, *ends = _layer(g, node, x, layer, ways, given)
+        x, *ends = _layer(g, node, x, layer, ways, given, counted)
         for kept, end in zip(last, ends, strict=True):
             kept.append(end)
     if attrs["batch_first"]:
@@ -42,8 +55,62 @@ def write_recurrent(g: Graph, node: Node, inputs: Sequence[Item]) -> list[Value]
     return [x, *joined]
 
 
+@dataclass(frozen=True)
+class _Counted:
+    """The steps that count moved to the front, as ONNX takes sequences of several lengths.
+
+    `to`: for each row what step goes where, [batch, place, step]; `back`: where each step finds
+    its last state, one way and the other, [batch, step, place].
+    """
+
+    lengths: Value
+    to: Value
+    back: tuple[Value, Value]
+
+    @classmethod
+    def of(cls, g: Graph, mask: Value, dtype: str) -> _Counted:
+        flat = g.cast(mask, "int64")
+        before = g.op("CumSum", [flat, g.constant(1, "int64")])
+        ends = [g.constant(0, "int64"), g.value(g.length(mask, 1)), g.constant(1, "int64")]
+        places = g.op("Range", ends, dtype="int64", shape=(mask.shape or (None, None))[1:])
+        last = g.binary("Sub", before, g.constant(1, "int64"))
+        first = g.binary("Sub", before, flat)
+        shape = (*(mask.shape or (None, None)), (mask.shape or (None, None))[1])
+        found = []
+        for at in (last, first):
+            hit = g.op("Equal", [g.unsqueeze(at, 2), places], dtype="bool", shape=shape)
+            found.append(g.cast(hit, dtype))
+        moved = g.transpose(found[0], (0, 2, 1))
+        to = g.op("Mul", [moved, g.unsqueeze(g.cast(mask, dtype), 1)], shape=moved.shape)
+        lengths = g.cast(g.reduce("ReduceSum", flat, [1], False), "int32")
+        return cls(lengths, to, (found[0], found[1]))
+
+    def first(self, g: Graph, x: Value) -> Value:
+        """A sequence [step, batch, features] with the steps that count in front."""
+        made = g.op("MatMul", [self.to, g.transpose(x, (1, 0, 2))], shape=None)
+        return replace(g.transpose(made, (1, 0, 2)), shape=x.shape)
+
+    def again(self, g: Graph, made: Value) -> Value:
+        """Results [step, way, batch, hidden] with the last state at steps that do not count."""
+        ways = (made.shape or (None, 1))[1]
+        turned = g.transpose(made, (1, 2, 0, 3))
+        parts = []
+        for way in range(ways if isinstance(ways, int) else 1):
+            one = g.squeeze(g.slice(turned, 0, way, way + 1), 0)
+            found = g.op("MatMul", [self.back[way], one], shape=one.shape)
+            parts.append(g.unsqueeze(found, 0))
+        joined = parts[0] if len(parts) == 1 else g.op("Concat", parts, {"axis": 0}, shape=None)
+        return replace(g.transpose(joined, (2, 0, 1, 3)), shape=made.shape)
+
+
 def _layer(
-    g: Graph, node: Node, x: Value, layer: int, ways: int, states: Sequence[Value]
+    g: Graph,
+    node: Node,
+    x: Value,
+    layer: int,
+    ways: int,
+    states: Sequence[Value],
+    counted: _Counted | None,
 ) -> list[Value]:
     attrs, kind = node.attrs, node.variant or "LSTM"
     names = [f"_l{layer}{end}" for end in ("", "_reverse")[:ways]]
@@ -52,7 +119,7 @@ def _layer(
         """Matrices of every direction, their gates in ONNX's order, behind one another."""
         each = []
         for name in names:
-            parts = [_gates(g, kind, g.weight(node, slot + name, x.dtype)) for slot in slots]
+            parts = _parts(g, node, slots, name, x.dtype)
             joined = parts[0] if len(parts) == 1 else g.op("Concat", parts, {"axis": 0}, shape=None)
             rank = parts[0].rank
             each.append(g.op("Unsqueeze", [joined, g.ints(0)], shape=(None,) * (rank + 1)))
@@ -60,7 +127,7 @@ def _layer(
 
     given: list[Value | None] = [x, stacked("weight_ih"), stacked("weight_hh")]
     given.append(stacked("bias_ih", "bias_hh") if attrs["bias"] else None)
-    given += [None, *states]
+    given += [None if counted is None else counted.lengths, *states]
     options = {"hidden_size": attrs["hidden"]}
     if ways == 2:
         options["direction"] = "bidirectional"
@@ -71,6 +138,7 @@ def _layer(
     outputs: list[tuple[str, Shape]] = [(x.dtype, (length, ways, batch, hidden))]
     outputs += [(x.dtype, (ways, batch, hidden))] * (2 if kind == "LSTM" else 1)
     made, *ends = g.ops(kind, given, outputs, options)
+    made = made if counted is None else counted.again(g, made)
     if ways == 1:
         return [g.squeeze(made, 1), *ends]
     side = g.transpose(made, (0, 2, 1, 3))
@@ -78,8 +146,23 @@ def _layer(
     return [joined, *ends]
 
 
-def _gates(g: Graph, kind: str, value: Value) -> Value:
-    order = _ORDERS[kind]
+def _parts(g: Graph, node: Node, slots: Sequence[str], name: str, dtype: str) -> list[Value]:
+    """The matrices in these slots, gates in front in ONNX's order; of both biases both."""
+    kind = node.variant or "LSTM"
+    if node.attrs["layout"] == "torch":
+        return [_gates(g, _ORDERS[kind], g.weight(node, slot + name, dtype)) for slot in slots]
+    order = tuple(GATES[kind][place] for place in _ORDERS[kind])
+    value = g.weight(node, slots[0] + name, dtype)
+    if slots[0].startswith("weight"):
+        return [_gates(g, order, g.transpose(value, (1, 0)))]
+    if kind == "GRU":
+        rows = [g.squeeze(g.slice(value, 0, row, row + 1), 0) for row in (0, 1)]
+        return [_gates(g, order, row) for row in rows]
+    # ONNX adds a second bias.
+    return [_gates(g, order, value), g.binary("Mul", value, g.constant(0, dtype))]
+
+
+def _gates(g: Graph, order: Sequence[int], value: Value) -> Value:
     rows = (value.shape or (None,))[0]
     each = rows // len(order) if isinstance(rows, int) else None
     pieces = [(value.dtype, (each, *(value.shape or ())[1:]))] * len(order)

@@ -94,7 +94,12 @@ def write_full(g: Graph, node: Node, inputs: Sequence[Item]) -> Value:
     x = fractions(g, inputs[0])
     weight = g.weight(node, "weight", x.dtype)
     bias = g.weight(node, "bias", x.dtype) if node.attrs["bias"] else None
-    turned = node.attrs["layout"] == "out_in"
+    layout, out = node.attrs["layout"], node.attrs["out"]
+    turned = layout == "out_in"
+    if layout in ("in_heads", "heads_in"):
+        depth = x.shape[-1] if x.shape and isinstance(x.shape[-1], int) else -1
+        weight = g.reshape(weight, [depth, out])
+        bias = None if bias is None else g.reshape(bias, [out])
     if x.shape is not None and len(x.shape) == 2:
         attrs = {"transB": 1} if turned else {}
         return g.op("Gemm", [x, weight, bias], attrs, shape=(x.shape[0], node.attrs["out"]))
