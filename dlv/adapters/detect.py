@@ -103,7 +103,7 @@ _BY_NAME = {
 }
 
 
-_DISTRIBUTED = ".distcp"
+DISTRIBUTED = ".distcp"  # parts of torch.distributed.checkpoint
 
 # What a file of this name is meant to be. Other names mean too much else.
 CLAIMED = {
@@ -125,7 +125,7 @@ def detect(path: str) -> str:
         head = bytes(file.read(0, min(file.size, HEAD_BYTES)))
         # A compound name like `events.out.tfevents.123.host` has no one suffix.
         suffix = PurePath(file.name).suffix.lower()
-        if suffix == _DISTRIBUTED:
+        if suffix == DISTRIBUTED:
             folder = PurePath(path).parent.name or "FOLDER"
             raise UsageError(
                 f"{file.name} is a part of a checkpoint of torch.distributed.checkpoint",

@@ -283,7 +283,7 @@ def _add_found(
         from dlv.adapters import detect
 
         weights = path.suffix.lower() in (*detect.CLAIMED, *WEIGHT_SUFFIXES)
-        if isinstance(error, Damaged) and weights:
+        if (isinstance(error, Damaged) and weights) or path.suffix == detect.DISTRIBUTED:
             raise  # a version must not lose weights silently
         added.skipped.append((relative(root, path, above), _reason(error)))
 

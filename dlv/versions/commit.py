@@ -69,16 +69,15 @@ class Committed:
     scheme: str | None = None  # the lossy one by which `rounded` of the matrices are not exact
     rounded: int = 0
     files: FileChanges = FileChanges()
-    head: str | None = None  # where the working directory was before
+    head: str | None = None  # the version in the working directory, if no parent was named
 
     @property
     def parentage(self) -> str:
-        """What the version comes from and, where that may surprise, how to choose otherwise."""
+        """What the version comes from and, if the rule chose it for a new name, the alternative."""
         if self.base is None:
-            if self.head is None:
-                return "no parent (a new model)"
-            return f"no parent (a new model); to set one: dlv commit --parent {self.head}"
-        own = self.base.rpartition("@")[0] == self.name
+            other = f"; to set one: dlv commit --parent {self.head}" if self.head else ""
+            return f"no parent (a new model){other}"
+        own = self.head is None or self.base.rpartition("@")[0] == self.name
         return f"parent {self.base}" + ("" if own else "; to start without one: --orphan")
 
     @property
@@ -150,7 +149,7 @@ def commit(repository: Repository, request: Request) -> Committed:
         scheme=made.lossy,
         rounded=draft.rounded,
         files=_file_changes(before, made),
-        head=None if head is None else head.label,
+        head=None if head is None or request.orphan or request.parents else head.label,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pickle
@@ -21,7 +22,7 @@ import dlv.versions.add as adding
 import dlv.versions.checkout as checkouts
 import dlv.versions.commit as committing
 from dlv.adapters.folders import place_of
-from dlv.errors import Damaged
+from dlv.errors import Damaged, UsageError
 from dlv.repository.handle import Repository
 from dlv.versions.add import Added
 from dlv.versions.describe import describe
@@ -389,6 +390,26 @@ def test_an_index_that_names_what_is_elsewhere(repository: Repository, tmp_path:
     assert sum("no such folder: " in warning for warning in added.warnings) == 2
     commit(repository)
     assert all(part.name.isidentifier() for part in describe(repository, "net@1").components)
+
+
+def test_distributed_checkpoints_are_refused(repository: Repository, tmp_path: Path) -> None:
+    distributed: Any = importlib.import_module("torch.distributed.checkpoint")
+    model = torch.nn.Linear(3, 2).state_dict()
+    distributed.save({"model": model}, checkpoint_id=tmp_path / "run/step-5", no_dist=True)
+    saved(tmp_path / "run")
+    (file,) = (tmp_path / "run").rglob("*.distcp")
+    requests: list[Callable[[], object]] = [
+        lambda: add(repository, "run"),
+        lambda: add(repository, "run/step-5"),
+        lambda: add(repository, str(file)),
+        lambda: intake.import_checkpoints(
+            repository, intake.Request(["run"], "net", "Ada", tmp_path)
+        ),
+    ]
+    for ask in requests:
+        with pytest.raises(UsageError, match=r"torch\.distributed\.checkpoint") as refused:
+            ask()
+        assert "dcp_to_torch step-5 step-5.pt" in str(refused.value.hint)
 
 
 def test_places_of_files() -> None:

@@ -260,7 +260,7 @@ def test_an_orphan_is_a_new_model(project: Project) -> None:
     made = project.commit(name="second", orphan=True)
     manifest = project.manifest(made)
     assert made.parents == ()
-    assert made.base is None
+    assert (made.base, made.parentage) == (None, "no parent (a new model)")
     assert [tensor.name for tensor in manifest.tensors] == ["v"]
     assert (manifest.files, manifest.hyperparameters) == ((), {})
     with pytest.raises(UsageError, match="--orphan and --parent cannot be"):
