@@ -48,7 +48,7 @@ $(FULL): pyproject.toml constraints.txt | $(BIN)/python
 $(SLOW): pyproject.toml constraints.txt $(FULL)
 	$(BIN)/python -m pip install -q -c constraints.txt $(EDITABLE) -e '.[dev,ray]' torch==2.13.0
 	@# Apart, since transformers would load torchvision, which may be made for another build of torch.
-	$(BIN)/python -m pip install -q -c constraints.txt --no-deps --target .venv/zoo timm torchvision
+	$(BIN)/python -m pip install -q -c constraints.txt --no-deps --target .venv/zoo timm torchvision onnxscript onnx-ir
 	@# A store that lies, for the tests of remotes; without npm they are skipped.
 	-@command -v npm >/dev/null && npm install --silent --prefix .venv/s3rver s3rver@3.7.1
 	touch $@

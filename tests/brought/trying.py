@@ -23,7 +23,7 @@ from dlv.adapters import registry
 from dlv.adapters.aten import pt2
 from dlv.adapters.aten.live import trace
 from dlv.adapters.aten.switches import exportable
-from dlv.adapters.checkpoint import Checkpoint
+from dlv.adapters.checkpoint import Checkpoint, Tensor
 from dlv.adapters.engine_runs import in_memory
 from dlv.adapters.keras.writer import save_network as write_keras
 from dlv.adapters.onnx import files as onnx_files
@@ -40,11 +40,6 @@ Array = np.ndarray[Any, Any]
 Row = dict[str, str]
 CLOSE = 2e-4  # of float32, over a hundred layers
 ENGINES = ("numpy", "torch", "onnxruntime")
-# Of a live module everything is tried; of files of it whether they are taken, and run alike.
-COLUMNS = (
-    *("bytes", "imported", *ENGINES, "module", "ONNX out", "Keras out"),
-    *("pt2 bytes", "pt2", "ONNX bytes", "ONNX"),
-)
 
 
 @dataclass
@@ -144,16 +139,29 @@ def _why(error: DlvError) -> str:
 
 
 def same_bytes(path: Path, kind: str) -> None:
-    """The file comes back as it was; AssertionError is a traceback in the table."""
+    """The file, and those of its weights, come back; AssertionError is a traceback in the table."""
     adapter = registry.adapter(kind)
     checkpoint = adapter.open(str(path))
     try:
-        assert checkpoint.skeleton is not None, "no skeleton"
-        out = io.BytesIO()
-        adapter.restore(out, checkpoint.skeleton, checkpoint.tensors)
-        assert out.getvalue() == path.read_bytes(), "other bytes"
+        for name, (skeleton, tensors) in parts_of(checkpoint).items():
+            assert skeleton is not None, "no skeleton"
+            out = io.BytesIO()
+            adapter.restore(out, skeleton, tensors)
+            there = path.parent / name if name else path
+            assert out.getvalue() == there.read_bytes(), "other bytes"
     finally:
         checkpoint.close()
+
+
+def parts_of(checkpoint: Checkpoint) -> dict[str, tuple[bytes | None, Sequence[Tensor]]]:
+    """Skeletons and tensors of the files that a model comes back as; its own has no name."""
+    if checkpoint.apart is None:
+        return {"": (checkpoint.skeleton, checkpoint.tensors)}
+    beside = {
+        each.path: (each.skeleton, [checkpoint.tensors[place] for place in each.tensors])
+        for each in checkpoint.apart.companions
+    }
+    return {"": (checkpoint.apart.skeleton, checkpoint.tensors), **beside}
 
 
 def tried(module: Any, example: Any, folder: Path) -> Row:
@@ -174,8 +182,8 @@ def tried(module: Any, example: Any, folder: Path) -> Row:
     if traced:
         row |= _of_network(_brought(module, traced[0], example, wanted), folder)
     with torch.no_grad(), exportable(module, named):
-        row |= _of_program(module, places, named, wanted, folder)
-        row |= _of_onnx(module, places, named, wanted, folder)
+        for exporter in EXPORTERS:
+            row |= _of_file(exporter, module, places, named, wanted, folder)
     return row
 
 
@@ -197,47 +205,82 @@ def _of_network(brought: Brought, folder: Path) -> Row:
     return row
 
 
-def _of_program(module: Any, places: Any, named: Any, wanted: Sequence[Array], folder: Path) -> Row:
-    """A file of torch.export, of the module in evaluation."""
-    path = folder / "model.pt2"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.export.save(torch.export.export(module, places, dict(named), strict=False), path)
-    except Exception:  # torch's own
-        return {}
-    row = {"pt2 bytes": outcome(lambda: same_bytes(path, pt2.FORMAT))}
-    row["pt2"] = outcome(lambda: _numbers(pt2.open(str(path)), places, named, wanted), wanted)
-    return row
+@dataclass(frozen=True)
+class Exporter:
+    """A way to a file from the module in evaluation, its reader, and what runs the network."""
+
+    column: str
+    suffix: str
+    format: str
+    open: Callable[[str], Checkpoint]
+    save: Callable[[Any, Any, dict[str, Any], Path], object]
+    engines: Sequence[str] = ("numpy", "onnxruntime")
 
 
-def _of_onnx(module: Any, places: Any, named: Any, wanted: Sequence[Array], folder: Path) -> Row:
-    """A file of torch's exporter by traces."""
-    path = folder / "model.onnx"
+def _program(module: Any, places: Any, named: dict[str, Any], path: Path) -> None:
+    torch.export.save(torch.export.export(module, places, named, strict=False), path)
+
+
+def _traced(module: Any, places: Any, named: dict[str, Any], path: Path) -> None:
+    torch.onnx.export(module, places, path, kwargs=named, dynamo=False)
+
+
+def _translated(module: Any, places: Any, named: dict[str, Any], path: Path) -> None:
+    torch.onnx.export(module, places, path, kwargs=named, dynamo=True, verbose=False)
+
+
+EXPORTERS = (
+    Exporter("pt2", ".pt2", pt2.FORMAT, pt2.open, _program, ("numpy",)),
+    Exporter("ONNX", ".onnx", onnx_files.FORMAT, onnx_files.open, _traced),
+    Exporter("dynamo", ".onnx", onnx_files.FORMAT, onnx_files.open, _translated),
+)
+
+
+def _of_file(
+    exporter: Exporter, module: Any, places: Any, named: Any, wanted: Sequence[Array], folder: Path
+) -> Row:
+    """Nothing where torch cannot export the module so, or makes a file that is none."""
+    path = folder / exporter.column / f"model{exporter.suffix}"
+    path.parent.mkdir()
+    given = [np.ascontiguousarray(x.numpy()) for x in (*places, *named.values())]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with contextlib.redirect_stdout(io.StringIO()):  # where it fails, whole graphs
-                torch.onnx.export(module, places, path, kwargs=dict(named), dynamo=False)
-    except Exception:  # torch's own
+                exporter.save(module, places, dict(named), path)
+        if path.suffix == onnx_files.SUFFIX:
+            wanted = _by_onnxruntime(path, given)  # what it says, its exporter may have changed
+    except Exception:  # torch's own, or onnxruntime's
         return {}
-    row = {"ONNX bytes": outcome(lambda: same_bytes(path, onnx_files.FORMAT))}
-    row["ONNX"] = outcome(
-        lambda: _numbers(onnx_files.open(str(path)), places, named, wanted), wanted
-    )
+    row = {f"{exporter.column} bytes": outcome(lambda: same_bytes(path, exporter.format))}
+    for engine in exporter.engines:
+        column = exporter.column if engine == "numpy" else f"{exporter.column} by {engine}"
+        row[column] = outcome(partial(_numbers, exporter.open, path, engine, given), wanted)
     return row
 
 
+def _by_onnxruntime(path: Path, given: Sequence[Array]) -> list[Array]:
+    from tests.onnx_runs import session
+
+    made = session(str(path))
+    names = [item.name for item in made.get_inputs()]
+    found: list[Array] = made.run(None, dict(zip(names, _filled(given, len(names)), strict=True)))
+    return found
+
+
+def _filled(given: Sequence[Array], count: int) -> list[Array]:
+    """What forward takes besides is an input of a file, too: which answer to keep, the first."""
+    return [*given, *[np.zeros((), np.int64)] * (count - len(given))]
+
+
 def _numbers(
-    checkpoint: Checkpoint, places: Any, named: Any, wanted: Sequence[Array]
+    reader: Callable[[str], Checkpoint], path: Path, engine: str, given: Sequence[Array]
 ) -> list[Array]:
+    checkpoint = reader(str(path))
     try:
         assert checkpoint.network is not None, checkpoint.notes[:1]
-        given = [np.ascontiguousarray(x.numpy()) for x in (*places, *named.values())]
-        # What forward takes besides is an input of the file, too: how many answers to keep, none.
-        given += [np.zeros((), np.int64)] * (len(checkpoint.network.inputs) - len(given))
-        pairs = zip(checkpoint.network.inputs, given, strict=True)
-        inputs = {item.name: x for item, x in pairs}
-        return Brought(checkpoint, inputs, wanted).by("numpy")
+        names = [item.name for item in checkpoint.network.inputs]
+        inputs = dict(zip(names, _filled(given, len(names)), strict=True))
+        return Brought(checkpoint, inputs, ()).by(engine)
     finally:
         checkpoint.close()

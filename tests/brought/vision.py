@@ -27,7 +27,8 @@ NAMES = [*(f"torchvision {name}" for name in TORCHVISION), *(f"timm {name}" for 
 _SIDES = {"inception_v3": 96, "convmixer_768_32": 64, "vit_b_32": 224, "swin_t": 224}
 
 
-# Where `make test-slow` puts timm and torchvision: what else is installed would load the latter.
+# Where `make test-slow` puts timm, torchvision, which what else is installed would load, and what
+# torch's exporter of programs needs.
 _PACKAGES = Path(__file__).parents[2] / ".venv" / "zoo"
 
 

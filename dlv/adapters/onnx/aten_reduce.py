@@ -204,6 +204,15 @@ def norm(
     return g.op("Pow", [total, g.constant(1 / ord, value.dtype)])
 
 
+@REDUCTIONS.enter("_weight_norm")
+def weight_norm(g: Graph, v: Item, lengths: Item, dim: int = 0) -> Value:
+    """A weight as its direction times a length for each place of one axis."""
+    value = g.value(v)
+    axes = [axis for axis in range(value.rank) if axis != dim % value.rank]
+    size = g.reduce("ReduceL2", value, axes, True)
+    return arithmetic(g, "Mul", [value, arithmetic(g, "Div", [lengths, size])])
+
+
 @REDUCTIONS.enter("cumsum")
 def cumsum(g: Graph, x: Item, dim: int, dtype: Type | None = None) -> Value:
     return g.op("CumSum", [_summable(g, x, dtype), g.constant(dim, "int64")])

@@ -40,6 +40,7 @@ from dlv.network.sizes import Dim, axis_of
 SHAPES = Rules()
 
 Lengths = Sequence[int | Value]
+_MOST_PLACES = 1 << 16  # under all windows along an axis
 
 
 def lengths_of(g: Graph, x: Value) -> list[int | Value]:
@@ -294,6 +295,51 @@ def pick(g: Graph, x: Value, dim: int, rows: Value) -> Value:
     if x.shape is not None and rows.shape is not None:
         shape = (*x.shape[:axis], *rows.shape, *x.shape[axis + 1 :])
     return g.op("Gather", [x, rows], {"axis": axis}, shape=shape)
+
+
+def _windows(
+    g: Graph, x: Value, axis: int, size: int, step: int, apart: int = 1, more: int = 0
+) -> Value:
+    """The places under each window that slides along an axis, (windows, size) in its place."""
+    length = g.length(x, axis)
+    if not isinstance(length, int):
+        raise UsageError("windows are cut out of axes of fixed lengths only")
+    if more:
+        x = pad(g, x, [*(0, 0) * (x.rank - 1 - axis), more, more])
+    count = (length + 2 * more - (size - 1) * apart - 1) // step + 1
+    if not 0 < count * size <= _MOST_PLACES:
+        raise UsageError(f"{count} windows of {size} cannot be exported")
+    places = [first * step + tap * apart for first in range(count) for tap in range(size)]
+    return pick(g, x, axis, g.constant(places, "int64", (count, size)))
+
+
+@SHAPES.enter("unfold")
+def unfold(g: Graph, x: Item, dimension: int, size: int, step: int) -> Value:
+    value = g.value(x)
+    axis = axis_of(dimension, value.rank, "axis")
+    taken = _windows(g, value, axis, size, step)
+    others = [place for place in range(taken.rank) if place != axis + 1]
+    return g.transpose(taken, [*others, axis + 1])
+
+
+@SHAPES.enter("im2col")
+def im2col(
+    g: Graph,
+    x: Item,
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Value:
+    value = g.value(x)
+    lead = value.rank - 2
+    rows = zip(kernel_size, stride, dilation, padding, strict=True)
+    for axis, (size, step, apart, more) in enumerate(rows):
+        value = _windows(g, value, lead + 2 * axis, size, step, apart, more)
+    turned = g.transpose(value, [*range(lead), lead + 1, lead + 3, lead, lead + 2])
+    *batch, channels, high, wide, down, right = lengths_of(g, turned)
+    taps, windows = calculate(g, "mul", [high, wide]), calculate(g, "mul", [down, right])
+    return g.reshape(turned, [*batch, calculate(g, "mul", [channels, taps]), windows])
 
 
 @SHAPES.enter("index.Tensor", "_unsafe_index.Tensor")

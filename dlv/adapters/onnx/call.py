@@ -155,8 +155,8 @@ _TOGETHER = (
 # As many axes as the first input, of lengths that take working out.
 _RANKS = (
     "AveragePool Concat Conv ConvInteger ConvTranspose DepthToSpace GlobalAveragePool"
-    " GlobalLpPool GlobalMaxPool LpPool MaxPool MaxUnpool Pad QLinearConv Resize SpaceToDepth Tile"
-    " TopK Upsample"
+    " GlobalLpPool GlobalMaxPool GridSample LpPool MaxPool MaxUnpool Pad QLinearConv Resize Slice"
+    " SpaceToDepth Split Tile TopK Upsample"
 )
 _FIXED: dict[str, Shape] = {
     "Size": (),
@@ -180,7 +180,9 @@ _HOW = {
 }
 
 
-def result_shape(kind: str, inputs: Sequence[Shape | None]) -> Shape | None:
+def result_shape(
+    kind: str, inputs: Sequence[Shape | None], attrs: Mapping[str, Any]
+) -> Shape | None:
     """The shape of the first output; None: not worked out."""
     if kind in _FIXED:
         return _FIXED[kind]
@@ -189,14 +191,38 @@ def result_shape(kind: str, inputs: Sequence[Shape | None]) -> Shape | None:
         return first
     if how == "rank":
         return None if first is None else (None,) * len(first)
+    second = inputs[1] if len(inputs) > 1 else None
     if kind in ("Reshape", "Expand"):
-        return _listed(kind, first, inputs[1] if len(inputs) > 1 else None)
+        return _listed(kind, first, second)
+    if kind in ("Gather", "GatherElements", "GatherND") and first is not None:
+        return None if second is None else _looked_up(kind, first, second, attrs)
+    if kind.startswith(("Reduce", "Arg")) and first is not None:
+        kept = attrs.get("keepdims", 1)
+        one = kind.startswith("Arg") and len(first) > 0
+        return (None,) * (len(first) - (not kept)) if kept or one else None
+    if kind == "OneHot" and first is not None:
+        return (None,) * (len(first) + 1)
     if how != "together" or not inputs or None in inputs:
         return None
     try:
         return broadcast([shape for shape in inputs if shape is not None])
     except ShapeError:
         return None
+
+
+def _looked_up(kind: str, x: Shape, indices: Shape, attrs: Mapping[str, Any]) -> Shape | None:
+    """The shape of what stands at the places that indices name."""
+    if kind == "GatherElements":
+        return indices
+    if kind == "Gather":
+        axis = attrs.get("axis", 0)
+        if type(axis) is not int or not -len(x) <= axis < len(x):
+            return None
+        return (*x[: axis % len(x)], *indices, *x[axis % len(x) + 1 :])
+    depth, lead = indices[-1] if indices else None, attrs.get("batch_dims", 0)
+    if not isinstance(depth, int) or type(lead) is not int:
+        return None
+    return (*indices[:-1], *x[lead + depth :])
 
 
 def _listed(kind: str, first: Shape | None, lengths: Shape | None) -> Shape | None:
@@ -688,7 +714,7 @@ class Call:
             shape = said.shape
         if shape is None and source["dialect"] == "onnx" and not operator.domain:
             shapes = [builder.shape(name) if name else () for name in operator.inputs]
-            shape = result_shape(operator.kind, shapes)
+            shape = result_shape(operator.kind, shapes, operator.attrs)
         made = self.call_node(source, shape)
         if len(wanted) == 1 and len(operator.outputs) == 1:
             builder.bind(self.outputs[0], (made, 0), shape, dtype or (types[0] if types else None))

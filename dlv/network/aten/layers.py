@@ -12,7 +12,7 @@ import dlv.network.ops.attending as attending
 import dlv.network.ops.standardised as standardised
 import dlv.network.ops.windows as windows
 from dlv.kinds import Array
-from dlv.network.aten.precision import Function, Operand, Precision, Unknown, axes, whole
+from dlv.network.aten.precision import Function, Operand, Precision, Unknown, axes, sized, whole
 
 
 def _matmul(at: Precision, self: Array, other: Array) -> Array:
@@ -45,8 +45,16 @@ def _bilinear(
     return np.asarray(result if bias is None else result + bias)
 
 
-def _normalized(x: Array, count: int) -> tuple[int, ...]:
-    return tuple(range(x.ndim - count, x.ndim))
+def affine(x: Array, weight: Array | None, bias: Array | None, *, channels: bool = False) -> Array:
+    """x times the weight, plus the bias, which lie along its last axes, or along its second."""
+    shape = (1, -1, *(1,) * (x.ndim - 2))
+    if weight is not None:
+        x = x * (weight.reshape(shape) if channels else weight)
+    return np.asarray(x if bias is None else x + (bias.reshape(shape) if channels else bias))
+
+
+def _normalized(x: Array, normalized_shape: Any) -> tuple[int, ...]:
+    return tuple(range(x.ndim - len(whole(normalized_shape)), x.ndim))
 
 
 def _layer_norm(
@@ -59,9 +67,8 @@ def _layer_norm(
     cudnn_enable: bool = True,  # noqa: ARG001
 ) -> Array:
     x = at.floating(input)
-    result = standardised.values(x, _normalized(x, len(whole(normalized_shape))), eps)
-    result = result if weight is None else result * weight
-    return np.asarray(result if bias is None else result + bias)
+    along = _normalized(x, normalized_shape)
+    return affine(standardised.values(x, along, eps), weight, bias)
 
 
 def _rms_norm(
@@ -73,12 +80,11 @@ def _rms_norm(
 ) -> Array:
     x = at.floating(input)
     least = float(np.finfo(x.dtype).eps) if eps is None else eps
-    along = _normalized(x, len(whole(normalized_shape)))
-    result = standardised.values(x, along, least, mean=False)
-    return np.asarray(result if weight is None else result * weight)
+    along = _normalized(x, normalized_shape)
+    return affine(standardised.values(x, along, least, mean=False), weight, None)
 
 
-def _group_norm(
+def group_norm(
     at: Precision,
     input: Array,  # noqa: A002
     num_groups: int,
@@ -90,16 +96,10 @@ def _group_norm(
     x = at.floating(input)
     groups = x.reshape(x.shape[0], int(num_groups), -1)
     result = standardised.values(groups, (2,), eps).reshape(x.shape)
-    return _affine(result, weight, bias)
+    return affine(result, weight, bias, channels=True)
 
 
-def _affine(x: Array, weight: Array | None, bias: Array | None) -> Array:
-    shape = (1, -1, *(1,) * (x.ndim - 2))
-    result = x if weight is None else x * weight.reshape(shape)
-    return np.asarray(result if bias is None else result + bias.reshape(shape))
-
-
-def _batch_norm(
+def batch_norm(
     at: Precision,
     input: Array,  # noqa: A002
     weight: Array | None,
@@ -113,10 +113,9 @@ def _batch_norm(
 ) -> Array:
     if running_mean is None or running_var is None:
         raise Unknown("a norm by the statistics of the batch")
-    x = at.floating(input)
-    shape = (1, -1, *(1,) * (x.ndim - 2))
+    centred = affine(at.floating(input), None, -running_mean, channels=True)
     scale = 1 / np.sqrt(running_var + running_var.dtype.type(eps))
-    return _affine((x - running_mean.reshape(shape)) * scale.reshape(shape), weight, bias)
+    return affine(affine(centred, scale, None, channels=True), weight, bias, channels=True)
 
 
 def _per_axis(value: Any, count: int) -> list[int]:
@@ -138,24 +137,39 @@ def _convolution(
 ) -> Array:
     count = weight.ndim - 2
     alone = input.ndim == weight.ndim - 1
-    strides, dilations = _per_axis(stride, count), _per_axis(dilation, count)
+    dilations = _per_axis(dilation, count)
     attrs = {
-        "kernel": weight.shape[2:],
-        "stride": strides,
+        "stride": _per_axis(stride, count),
         "pad": _padding(padding, weight.shape[2:], dilations),
         "dilation": dilations,
         "output_pad": _per_axis(output_padding, count),
     }
-    x = windows.channels_last(input[None] if alone else input, "first")
-    filters = windows.kernel_first("kernel_last", weight)
-    if transposed:
-        spreading = windows.spreading(attrs, x.shape[1:-1])
-        result = windows.spread(x, filters, spreading, int(groups))
-    else:
-        sliding = windows.sliding(attrs, x.shape[1:-1])
-        result = windows.convolve(x, filters, sliding, int(groups))
-    result = windows.channels_back(result if bias is None else result + bias, "first")
+    result = convolved(
+        input[None] if alone else input, weight, bias, attrs, int(groups), transposed=transposed
+    )
     return result[0] if alone else result
+
+
+def convolved(
+    x: Array,
+    weight: Array,
+    bias: Array | None,
+    attrs: Mapping[str, Any],
+    groups: int,
+    *,
+    transposed: bool = False,
+) -> Array:
+    """A convolution with the attributes of CONV, or DECONV, but for its kernel."""
+    attrs = {**attrs, "kernel": weight.shape[2:]}
+    x = windows.channels_last(x, "first")
+    for length, pads in zip(x.shape[1:-1], attrs["pad"], strict=True):
+        sized([length + sum(pads)])
+    filters = windows.kernel_first("kernel_last", weight)
+    along = (windows.spreading if transposed else windows.sliding)(attrs, x.shape[1:-1])
+    lengths = [each.length if transposed else each.count for each in along]
+    sized([len(x), *lengths, weight.shape[1] * groups if transposed else len(weight)])
+    result = (windows.spread if transposed else windows.convolve)(x, filters, along, groups)
+    return windows.channels_back(result if bias is None else result + bias, "first")
 
 
 def _padding(padding: Any, kernel: Sequence[int], dilations: Sequence[int]) -> list[list[int]]:
@@ -222,8 +236,8 @@ def _attention(
     return attending.values(attending.How(None, is_causal, scale), inputs)
 
 
-def _cubic(distance: Array) -> Array:
-    a, x = -0.75, np.abs(distance)
+def cubic(x: Array, a: float) -> Array:
+    """How much a number so far away counts in a cubic spline."""
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((x - 5) * x + 8) * x * a - 4 * a
     return np.where(x <= 1, near, np.where(x < 2, far, 0))
@@ -255,6 +269,7 @@ def _scaled(kind: str) -> Function:
                 if output_size is not None
                 else math.floor(length * float(factor or 1))
             )
+            sized([*x.shape[: axis + 2], new, *x.shape[axis + 3 :]])
             share = 1 / float(factor) if factor else length / new
             x = _along(x, axis + 2, new, share, kind, align)
         return x
@@ -272,16 +287,18 @@ def _along(x: Array, axis: int, new: int, share: float, kind: str, align: bool) 
         at = places * ((length - 1) / (new - 1) if new > 1 else 0.0)
     else:
         at = (places + 0.5) * share - 0.5
-    if kind == "linear" and not align:
-        at = np.maximum(at, 0)
-    first = np.floor(at)
-    taps = (0, 1) if kind == "linear" else (-1, 0, 1, 2)
+    return resampled(x, axis, np.maximum(at, 0) if kind == "linear" and not align else at, kind)
+
+
+def resampled(x: Array, axis: int, at: Array, kind: str, a: float = -0.75) -> Array:
+    """x at places between its own along one axis; `kind`: linear, or cubic with that `a`."""
+    length, first = x.shape[axis], np.floor(at)
     shape = [1] * x.ndim
-    shape[axis] = new
+    shape[axis] = len(at)
     result: Any = 0
-    for tap in taps:
-        distance = at - (first + tap)
-        weight = np.maximum(1 - np.abs(distance), 0) if kind == "linear" else _cubic(distance)
+    for tap in (0, 1) if kind == "linear" else (-1, 0, 1, 2):
+        distance = np.abs(at - (first + tap))
+        weight = np.maximum(1 - distance, 0) if kind == "linear" else cubic(distance, a)
         index = np.clip(first + tap, 0, length - 1).astype(int)
         result = result + x.take(index, axis) * weight.astype(x.dtype).reshape(shape)
     return np.asarray(result)
@@ -335,8 +352,8 @@ LAYERS: Mapping[str, Function] = {
     "einsum": _einsum,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
-    "group_norm": _group_norm,
-    "batch_norm": _batch_norm,
+    "group_norm": group_norm,
+    "batch_norm": batch_norm,
     **{f"conv{n}d": _conv for n in (1, 2, 3)},
     **{f"conv_transpose{n}d": _conv_transpose for n in (1, 2, 3)},
     "convolution": _convolution,

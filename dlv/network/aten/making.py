@@ -8,16 +8,7 @@ from typing import Any
 import numpy as np
 
 from dlv.kinds import Array
-from dlv.network.aten.precision import Function, Operand, Precision, whole
-
-_MOST = 1 << 28  # elements that a call may ask for
-
-
-def _sized(size: Any) -> tuple[int, ...]:
-    result = tuple(whole(size))
-    if any(length < 0 for length in result) or np.prod(result, dtype=float) > _MOST:
-        raise ValueError(f"a tensor of size {list(result)} is too large")
-    return result
+from dlv.network.aten.precision import Function, Operand, Precision, sized
 
 
 def _usual(at: Precision, value: Operand, dtype: str | None) -> np.dtype[Any]:
@@ -27,14 +18,14 @@ def _usual(at: Precision, value: Operand, dtype: str | None) -> np.dtype[Any]:
 def _full(
     at: Precision, size: Any, fill_value: Operand, *, dtype: str | None = None, **_: Any
 ) -> Array:
-    return np.full(_sized(size), fill_value, _usual(at, fill_value, dtype))
+    return np.full(sized(size), fill_value, _usual(at, fill_value, dtype))
 
 
 def _filled(value: float) -> Function:
     """`zeros`, `ones`: of the run's floats where no dtype is named."""
 
     def call(at: Precision, size: Any, *, dtype: str | None = None, **_: Any) -> Array:
-        return np.full(_sized(size), value, at.named(dtype or "float"))
+        return np.full(sized(size), value, at.named(dtype or "float"))
 
     return call
 
@@ -54,7 +45,7 @@ def _full_like(
 
 def _new(value: float) -> Function:
     def call(at: Precision, self: Array, size: Any, *, dtype: str | None = None, **_: Any) -> Array:
-        return np.full(_sized(size), value, self.dtype if dtype is None else at.named(dtype))
+        return np.full(sized(size), value, self.dtype if dtype is None else at.named(dtype))
 
     return call
 
@@ -68,7 +59,7 @@ def _new_full(
     dtype: str | None = None,
     **_: Any,
 ) -> Array:
-    return np.full(_sized(size), fill_value, self.dtype if dtype is None else at.named(dtype))
+    return np.full(sized(size), fill_value, self.dtype if dtype is None else at.named(dtype))
 
 
 def _arange(at: Precision, *bounds: Operand, dtype: str | None = None, **named: Any) -> Array:
@@ -77,7 +68,7 @@ def _arange(at: Precision, *bounds: Operand, dtype: str | None = None, **named: 
     start, end, step = {1: (0, *plain, 1), 2: (*plain, 1)}.get(len(plain), tuple(plain))
     kind = at.common(plain) if dtype is None else at.named(dtype)
     count = max(int(np.ceil((end - start) / step)), 0)
-    _sized([count])
+    sized([count])
     whole_numbers = all(isinstance(each, int) for each in (start, step))
     steps = np.arange(count) if whole_numbers else np.arange(count, dtype=np.float64)
     return np.asarray(start + step * steps).astype(kind)
@@ -86,14 +77,14 @@ def _arange(at: Precision, *bounds: Operand, dtype: str | None = None, **named: 
 def _linspace(
     at: Precision, start: Operand, end: Operand, steps: int, *, dtype: str | None = None, **_: Any
 ) -> Array:
-    _sized([steps])
+    sized([steps])
     return np.linspace(float(start), float(end), int(steps)).astype(at.named(dtype or "float"))
 
 
 def _eye(
     at: Precision, n: int, m: int | None = None, *, dtype: str | None = None, **_: Any
 ) -> Array:
-    _sized([n, n if m is None else m])
+    sized([n, n if m is None else m])
     return np.eye(int(n), None if m is None else int(m), dtype=at.named(dtype or "float"))
 
 
@@ -113,7 +104,7 @@ def _to_device(at: Precision, self: Array, device: Any, dtype: str | None = None
 
 def _one_hot(_: Precision, self: Array, num_classes: int = -1) -> Array:
     count = int(self.max()) + 1 if num_classes == -1 else int(num_classes)
-    _sized([*self.shape, count])
+    sized([*self.shape, count])
     return np.asarray(self[..., None] == np.arange(count)).astype(np.int64)
 
 

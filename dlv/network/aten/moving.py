@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dlv.kinds import Array
-from dlv.network.aten.precision import Function, Operand, Precision, Unknown, axes, whole
+from dlv.network.aten.precision import Function, Operand, Precision, Unknown, axes, sized, whole
 
 
 def _view(_: Precision, self: Array, size: Any) -> Array:
@@ -23,9 +23,8 @@ def _expand(_: Precision, self: Array, size: Any, *, implicit: bool = False) -> 
     del implicit
     lengths = whole(size)
     new = len(lengths) - self.ndim
-    return np.broadcast_to(
-        self, [self.shape[at - new] if n == -1 else n for at, n in enumerate(lengths)]
-    )
+    wanted = [self.shape[at - new] if n == -1 else n for at, n in enumerate(lengths)]
+    return np.broadcast_to(self, sized(wanted))
 
 
 def _squeeze(_: Precision, self: Array, dim: Any = None) -> Array:
@@ -91,7 +90,9 @@ def _stack(at: Precision, tensors: Sequence[Array], dim: int = 0) -> Array:
 
 
 def _repeat(_: Precision, self: Array, repeats: Any) -> Array:
-    return np.tile(self, whole(repeats))
+    times = whole(repeats)
+    sized([self.size, *times])  # how many elements come out
+    return np.tile(self, times)
 
 
 def _repeat_interleave(
@@ -125,6 +126,7 @@ def _pad(
         )
     ]
     more = [(max(before, 0), max(after, 0)) for before, after in pairs]
+    sized([length + sum(added) for length, added in zip(cut.shape, more, strict=True)])
     words = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
     if mode == "constant":
         fill = np.asarray(0 if value is None else value).astype(self.dtype)
@@ -163,7 +165,7 @@ def _index_select(_: Precision, self: Array, dim: int, index: Array) -> Array:
     return np.take(self, index.reshape(-1), dim) if self.ndim else self
 
 
-def _within(self: Array, dim: int, index: Array) -> tuple[Any, ...]:
+def places_along(self: Array, dim: int, index: Array) -> tuple[Any, ...]:
     """The places that `index` names along one axis, the others being its own."""
     places: list[Any] = list(np.indices(index.shape, sparse=True))
     if ((index < -self.shape[dim]) | (index >= self.shape[dim])).any():
@@ -176,7 +178,7 @@ def _gather(
     _: Precision, self: Array, dim: int, index: Array, *, sparse_grad: bool = False
 ) -> Array:
     del sparse_grad
-    return np.asarray(self[_within(self, dim % self.ndim, index)]) if self.ndim else self
+    return np.asarray(self[places_along(self, dim % self.ndim, index)]) if self.ndim else self
 
 
 def _source(src: Operand, index: Array) -> Any:
@@ -187,13 +189,13 @@ def _source(src: Operand, index: Array) -> Any:
 
 def _scatter(_: Precision, self: Array, dim: int, index: Array, src: Operand) -> Array:
     result = self.copy()
-    result[_within(self, dim % self.ndim, index)] = _source(src, index)
+    result[places_along(self, dim % self.ndim, index)] = _source(src, index)
     return result
 
 
 def _scatter_add(_: Precision, self: Array, dim: int, index: Array, src: Array) -> Array:
     result = self.copy()
-    np.add.at(result, _within(self, dim % self.ndim, index), _source(src, index))
+    np.add.at(result, places_along(self, dim % self.ndim, index), _source(src, index))
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ Operand = Array | Number
 Function = Callable[..., Any]
 
 _CATEGORIES = "biuf"
+_MOST = 1 << 28  # elements that a call may ask for
 
 
 class Unknown(Exception):
@@ -24,9 +26,14 @@ class Unknown(Exception):
 
 @dataclass(frozen=True)
 class Precision:
-    """`float`: the dtype of all floats of the run, and of those that a call makes."""
+    """`float`: the dtype of all floats of the run, and of those that a call makes.
+
+    `opset`, `outputs`: of an operator of ONNX, its version and how many outputs it is asked for.
+    """
 
     float: np.dtype[Any]
+    opset: int = 0
+    outputs: int = 1
 
     def named(self, name: str) -> np.dtype[Any]:
         """The dtype that a call names; every float is that of the run."""
@@ -100,3 +107,11 @@ def whole(values: Any) -> list[int]:
     if isinstance(values, (list, tuple)):
         return [int(each) for each in values]
     return [int(values)]
+
+
+def sized(size: Any) -> tuple[int, ...]:
+    """The lengths of a tensor that is not too large to be made."""
+    result = tuple(whole(size))
+    if any(length < 0 for length in result) or math.prod(result) > _MOST:
+        raise ValueError(f"a tensor of size {list(result)} is too large")
+    return result

@@ -138,7 +138,7 @@ class Raw(Op):
         return None
 
     def forward(self, node: Node, run: Run) -> tuple[Array, ...]:
-        from dlv.network.aten.calls import run_call
+        from dlv.network.calls import run_call
 
         if self.passes(node):
             return (run.inputs[0],)
@@ -154,7 +154,7 @@ class Raw(Op):
     def bounds(self, node: Node, run: BallRun) -> tuple[Ball, ...]:
         """Of places and flags, which no precision computes otherwise; of all else nothing."""
         import dlv.network.bounds.grains as grains
-        from dlv.network.aten.calls import run_call
+        from dlv.network.calls import exact, run_call
 
         if self.passes(node):
             return (run.inputs[0],)
@@ -167,6 +167,8 @@ class Raw(Op):
             ball.centre if ball.centre.dtype == bool else ball.centre.astype("int64")
             for ball in run.inputs
         ]
+        if not exact(node, whole_inputs):
+            raise nothing
         try:
             outputs = run_call(node, Run(whole_inputs, {}, run.sizes))
         except NotRunnable as error:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dlv.network.aten.calls import FUNCTIONS, run_call
+from dlv.network.aten.calls import FUNCTIONS
+from dlv.network.calls import run_call
 from dlv.network.graph import Node
 from dlv.network.ops.op import NotRunnable, Run
 
