@@ -215,6 +215,11 @@ def stop_clock(text: str) -> datetime.datetime:
     return moment
 
 
+def current_moment() -> datetime.datetime:
+    """Now, or where the clock was fixed."""
+    return _fixed_clock[0] if _fixed_clock else datetime.datetime.now(datetime.UTC)
+
+
 def timestamp(moment: datetime.datetime | None = None) -> str:
     """UTC with microseconds, as every format of dlv writes time."""
     if moment is None and _fixed_clock:

@@ -55,12 +55,25 @@ OF_VALUES = """\
 Functions of a value: `lower`, `upper` and `length` of a string, `abs` and `round(x)` or
 `round(x, digits)` of a number, and `coalesce(a, b, ..)`, which is the first that is not null.
 
+`case when A then x when B then y else z end` is the value of the first condition that holds, else
+that of `else`, else null. Its values are of one kind.
+
 A query in parentheses is a value if it selects one column and gives one row: an aggregate without
 `group by`, or `limit 1`. Without a row it is null.
 
 Compared with `creation_time`, a string is a time: `"2026-06-01"`, `"2026-06-01T12:00"` (UTC unless
 it has a zone), `"3 hours ago"` (seconds to years; a month is 30 days, a year 365), `"yesterday"`,
 `"today"` (both begin at 0:00 UTC) or `"now"`."""
+CHANGES = """\
+## Changes
+
+In `from a, b, c in changes(a, b)`, `c` is what differs between the two versions, one row for each
+difference. An end is a variable declared before, or a reference: `changes("lenet@1", m)`. `c.kind`
+is `hyperparameter`, `metric` or `layer`; `c.name` the name; `c.before` and `c.after` are
+the two values, null where there is none. Of metrics the last values are compared. Layers are
+compared by their names: `conv1` has its operation as value, `conv1.out` is an attribute of it.
+Only `select` can have changes.
+"""
 WORDS = """\
 ## Words
 
@@ -212,7 +225,7 @@ def attributes() -> list[str]:
         lines.append(f"| `{name}` | {kind} | {ABOUT.get(name, '')} |")
     called = ", ".join(f"`{name}`" for name in AGGREGATES)
     functions = f"Functions over rows: {called}; {OVER_ROWS}\n\n{OF_VALUES}\n"
-    return [*lines, "", FIGURES, functions, NAN, "## Layers", "", NODES]
+    return [*lines, "", FIGURES, functions, NAN, "## Layers", "", NODES, CHANGES]
 
 
 def reference() -> str:

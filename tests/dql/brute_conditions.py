@@ -14,6 +14,7 @@ from dlv.dql.words import ast
 from dlv.network.patterns import compare
 from dlv.network.selector import selector
 from tests.dql import brute_nodes, brute_order, brute_paths
+from tests.dql.brute_changes import Change
 from tests.dql.brute_model import Layer, Repository, Version
 from tests.dql.brute_truth import (
     Moment,
@@ -134,6 +135,10 @@ class Conditions:
 
     def _path(self, tree: ast.Path, scope: Scope) -> Any:
         version = scope.versions[tree.name]
+        if isinstance(version, Change):
+            (attribute,) = tree.trailers
+            assert isinstance(attribute, ast.Attribute)
+            return getattr(version, attribute.name)
         match brute_paths.read(tree):
             case brute_paths.Whole():
                 return version

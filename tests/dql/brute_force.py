@@ -11,12 +11,13 @@ from typing import Any, cast
 from dlv.dql.words import ast
 from dlv.dql.words.parser import parse
 from tests.dql import brute_nodes, brute_order, brute_paths
+from tests.dql.brute_changes import Change, changes
 from tests.dql.brute_conditions import AGGREGATES, Conditions, Scope
 from tests.dql.brute_model import Repository, Version
 from tests.dql.brute_truth import Moment, is_nan
 
 Row = tuple[Any, ...]
-Versions = Mapping[str, Version]
+Versions = Mapping[str, Any]  # or changes between two
 
 
 @dataclass
@@ -111,6 +112,13 @@ class BruteForce:
             {**outer, **dict(zip(ranges, chosen, strict=True))}
             for chosen in itertools.product(*ranges.values())
         ]
+        for source in body.sources:
+            if isinstance(source.query, ast.Call):
+                assignments = [
+                    {**each, source.name or "": change}
+                    for each in assignments
+                    for change in changes(*(self._end(a.value, each) for a in source.query.args))
+                ]
         if body.where is not None:
             where = body.where
             assignments = [
@@ -141,12 +149,20 @@ class BruteForce:
         ranges: dict[str, Sequence[Version]] = {}
         for source in body.sources:
             name = source.name or next(name for name in free if name not in declared)
+            if isinstance(source.query, ast.Call):
+                continue
             if source.query is None:
                 ranges[name] = self.repository.visible
             else:
                 rows = self.rows(source.query, outer)
                 ranges[name] = list({row[0].id: row[0] for row in rows}.values())
         return ranges
+
+    def _end(self, part: Any, versions: Versions) -> Version:
+        if isinstance(part, ast.Path):
+            version: Version = versions[part.name]
+            return version
+        return self.repository.reference(part.value)
 
     def _cells(self, body: ast.Select, scope: Scope, names: Sequence[str]) -> Row:
         cells: list[Any] = []
@@ -160,6 +176,8 @@ class BruteForce:
     def _cell(self, tree: ast.Expression, scope: Scope) -> Any:
         if isinstance(tree, ast.Path):
             version = scope.versions[tree.name]
+            if isinstance(version, Change):
+                return self.conditions.value(tree, scope)
             reading = brute_paths.read(tree, nodes=brute_paths.bare_selector(tree, self.known))
             if isinstance(reading, brute_paths.NodeSet):
                 found = brute_nodes.chosen(version.graph, reading.trailers, self.conditions.literal)

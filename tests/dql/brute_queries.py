@@ -17,6 +17,7 @@ _OF_GROUPS = (
         "argmax(m.n_params, m.batch_size)",
     ),
 )
+_KINDS = ('"hyperparameter"', '"metric"', '"layer"')
 _TAG_PATTERNS = ('"%prod%"', '"x_%"', '"_ld"', '"%"', '"P%"')
 
 
@@ -281,6 +282,43 @@ class Queries(Words):
             )
         )
 
+    # What differs between two versions
+
+    def change_test(self) -> str:
+        value = self.one(("c.before", "c.after"))
+        layers = self.one(('"conv1.out"', '"fc1"', '"pool1.variant"'))
+        return self.one(
+            (
+                f"c.kind {self.one(('=', '!='))} {self.one(_KINDS)}",
+                f'c.name in ({layers}, {self.metric()}, "lr", "mixed", "layers")',
+                f"c.name like {self.pattern()}",
+                f"{value} is {self.one(('', 'not '))}{self.one(('null', 'nan'))}",
+                f"{value} {self.one(_SIGNS)} {self.one((self.number(), self.text()))}",
+                f"c.before {self.one(_SIGNS)} c.after and c.kind = \"metric\"",
+                f"c.before {self.one(('=', '!='))} c.after",
+                f"{value} {self.one(_SIGNS)} {self.number_of('b', 0)}",
+                f"abs({value}) > {self.number()}",
+                self.test("b", 0),
+            )
+        )
+
+    def changed(self) -> str:
+        ends = self.one(("a, b", "b, a", f"b, {self.reference()}"))
+        source = "a, b, c" if "a" in ends.split(", ") else "b, c"
+        where = f"{self.join('a', 'b')} and {self.change_test()}"
+        if source == "b, c":
+            where = self.change_test()
+        columns = self.one(("b, c.kind, c.name, c.before, c.after", "c.name, c.after, b.number"))
+        text = f"{source} in changes({ends}) where {where}"
+        if self.rarely():
+            grouped = "select c.name, count(*), count(distinct c.after) from"
+            return f"{grouped} {text} group by c.name order by count(*) desc"
+        if self.rarely():
+            nested = f"select b from {text}"
+            return f"select m where m in ({nested})"
+        keys = ["c.name", "c.before", "c.after", "b.number"]
+        return f"select {columns} from {text}{self.order(keys)}"
+
     # Queries
 
     def query(self) -> str:
@@ -294,6 +332,7 @@ class Queries(Words):
                 self.combined,
                 self.nested,
                 self.distinct,
+                self.changed,
             )
         )()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dlv.dql.bind import constants, paths, templates, values
+from dlv.dql.bind import constants, paths, sources, templates, values
 from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.things import (
     ANY,
@@ -224,6 +224,9 @@ def _versions(
         return Compare(part.operator, Column(whose, "id"), right.value)
     if isinstance(right, Scalar) and (not right.constant or right.kind != TEXT):
         words = nearest(said, ["true", "false", "null"])
+        others = [name for name in binder.scope.variables if name != said]
+        meant = sources.column(binder, said, (others or ["m"])[0])
+        words = words if meant is None else [meant]
         behind = written[0].span.start > other.span.start  # then it may be a word
         hint = f'{said} = "lenet@3", {said}.name = .., {said}.id = ..'
         if behind:
@@ -611,6 +614,8 @@ def _plain(binder: Binder, part: ast.Expression) -> Condition:
         return Truth(None)
     if isinstance(part, ast.Call) and part.name.lower() not in (*values.AGGREGATES, "coalesce"):
         return _no_function(binder, part)
+    if isinstance(part, ast.OneValue):
+        raise binder.fault(part.span, "a query is not a condition", hint="exists (select ..)")
     found = values.value(binder, part)
     if isinstance(found, Scalar) and isinstance(found.value, Constant) and found.kind == BOOLEAN:
         return Truth(bool(found.value.value))

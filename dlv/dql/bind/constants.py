@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 import dlv.repository.revisions as revisions
+from dlv.canonical import current_moment
 from dlv.dataclass import dataclass
 from dlv.dql.bind.binder import Binder, Reported
 from dlv.dql.bind.things import ANY, BOOLEAN, NUMBER, TEXT, WORDS, Scalar, constant
@@ -148,7 +149,7 @@ _DAYS = {"today": 0, "yesterday": 1}
 
 def _relative(text: str) -> datetime.datetime | None:
     """A time told from now: "3 hours ago", "2 weeks ago"; "today" and "yesterday" begin at 0:00."""
-    now = datetime.datetime.now(datetime.UTC)
+    now = current_moment()
     word = " ".join(text.split()).lower()
     if word in _DAYS:
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)

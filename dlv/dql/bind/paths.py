@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dlv.dql.bind import templates
+from dlv.dql.bind import changes, templates
 from dlv.dql.bind.binder import Binder
 from dlv.dql.bind.constants import is_constant, plain
 from dlv.dql.bind.sources import variable
@@ -57,6 +57,8 @@ _NAMING = {"nodes", "metrics", "hparams"}
 def thing(binder: Binder, path: ast.Path) -> Thing:
     """What a path stands for; `m["x"]` alone is left open."""
     whose = variable(binder, path)
+    if whose.changes:
+        return changes.attribute(binder, whose, path)
     if not path.trailers:
         return Whole(whose)
     first, rest = path.trailers[0], path.trailers[1:]

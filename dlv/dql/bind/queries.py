@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dlv.dql.bind import conditions, constants, derivations, sources, values
+from dlv.dql.bind import changes, conditions, constants, derivations, sources, values
 from dlv.dql.bind.binder import Binder, Fault, Notes, Parse, ReadConfig, Reported, refuse
 from dlv.dql.bind.bound import Bound, Evaluation
 from dlv.dql.bind.things import ANY, LIST, VERSION, WORDS, Result, Scalar, Variable
@@ -108,6 +108,7 @@ _LEAVES = (
     relations.MetricAt,
     relations.Whole,
     relations.Listed,
+    relations.OfChange,
     relations.NodeCount,
     relations.OfNodes,
     relations.AnyNode,
@@ -296,10 +297,11 @@ def _columns(binder: Binder, items: Sequence[ast.Item]) -> list[tuple[Item, str]
     found: list[tuple[Item, str]] = []
     for item in items:
         if isinstance(item.value, ast.Star):
-            found += [
-                (Item(each.name, relations.Whole(each.unique)), VERSION)
-                for each in binder.scope.variables.values()
-            ]
+            for each in binder.scope.variables.values():
+                if each.changes:
+                    found += changes.columns(each)
+                else:
+                    found.append((Item(each.name, relations.Whole(each.unique)), VERSION))
             continue
         with binder.collecting():
             value, kind = values.shown(binder, item.value)

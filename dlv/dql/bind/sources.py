@@ -7,10 +7,11 @@ from typing import Any
 
 from dlv.dataclass import FIELD_NAMES
 from dlv.dql.bind.binder import Binder, Reported
+from dlv.dql.bind.changes import changes
 from dlv.dql.bind.things import VERSION, Result, Variable
 from dlv.dql.words import ast
 from dlv.errors import nearest
-from dlv.metadata.select.relations import COLUMNS, MANY, Source
+from dlv.metadata.select.relations import COLUMNS, MANY, Changes, Query, Source
 
 
 def variable(binder: Binder, path: ast.Path) -> Variable:
@@ -121,6 +122,7 @@ def declared(
     """
     inside = binder.inner(alone=alone)
     made: list[Source] = []
+    unread = len(sources)
     named = [source.name for source in sources if source.name is not None]
     open_name = _open_name(inside, parts, [*named, *but])
     given = [source.name or open_name for source in sources]
@@ -128,8 +130,14 @@ def declared(
     uniques = [None if name is None else binder.new_variable(name) for name in given]
     for source, name, unique in zip(sources, given, uniques, strict=True):
         with binder.collecting():
-            result = _result(binder, source)
-            name = name or (None if result is None else result.name) or IMPLICIT
+            rows_from: Query | Changes | None = None
+            derived = False
+            if isinstance(source.query, ast.Call):
+                hidden, rows_from = changes(inside, source.query, alone=alone)
+                made += hidden
+            elif (result := _result(binder, source)) is not None:
+                name, rows_from, derived = name or result.name, result.query, result.derived
+            name = name or IMPLICIT
             unique = unique or binder.new_variable(name)
             if name in inside.scope.variables:
                 raise binder.fault(
@@ -137,10 +145,11 @@ def declared(
                     f"`{name}` is declared twice",
                     hint=f"another name for one of them: {name}2",
                 )
-            derived = result is not None and result.derived
-            inside.scope.variables[name] = Variable(name, unique, derived)
-            made.append(Source(unique, None if result is None else result.query))
-    if len(made) < len(sources):
+            of_changes = isinstance(rows_from, Changes)
+            inside.scope.variables[name] = Variable(name, unique, derived, of_changes)
+            made.append(Source(unique, rows_from))
+            unread -= 1
+    if unread:
         raise Reported
     return inside, tuple(made)
 
@@ -148,6 +157,7 @@ def declared(
 def _result(binder: Binder, source: ast.Source) -> Result | None:
     if source.query is None:
         return None
+    assert not isinstance(source.query, ast.Call)
     result = binder.query(source.query, alone=True)
     if result.kinds != (VERSION,):
         shown = ", ".join(result.titles)

@@ -31,12 +31,14 @@ WORDS = {
 class Variable:
     """Something that ranges over versions. `unique`: its name among all of the statement.
 
-    `derived`: it may stand for networks that the statement makes.
+    `derived`: it may stand for networks that the statement makes. `changes`: it ranges over what
+    differs between two versions instead.
     """
 
     name: str
     unique: str
     derived: bool = False
+    changes: bool = False
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,7 @@ def _case(binder: Binder, part: ast.Case) -> Scalar:
     """The value of the first condition that holds. All values are of one kind."""
     binder = binder.within(quantifier=None)
     if binder.scope.setting is not None:
-        raise binder.fault(part.span, "`case` cannot stand in conditions on a configuration")
+        raise binder.fault(part.span, "conditions on a configuration cannot have `case`")
     values_written = [value for _, value in part.whens]
     values_written += [] if part.otherwise is None else [part.otherwise]
     tests = binder.all(partial(binder.condition, binder), [test for test, _ in part.whens])
@@ -213,9 +213,7 @@ def _aggregate(binder: Binder, call: ast.Call, name: str) -> Scalar:
         raise binder.fault(
             call.span,
             f"{name} is not allowed in {binder.scope.clause}",
-            hint="conditions on groups belong in `having`"
-            if "where" in binder.scope.clause
-            else None,
+            hint=_instead(binder, call, name) if "where" in binder.scope.clause else None,
         )
     args = arguments(binder, call)
     if name in ("argmin", "argmax"):
@@ -241,6 +239,18 @@ def _aggregate(binder: Binder, call: ast.Call, name: str) -> Scalar:
     binder.expect(inside, one, *wanted)
     kind = one.kind if name in _ORDERED else NUMBER
     return Scalar(Aggregate(name, one.value), kind)
+
+
+def _instead(binder: Binder, call: ast.Call, name: str) -> str:
+    """What to write for an aggregate in `where`."""
+    part = call.args[0].value if call.args else ast.Star()
+    if (
+        name == "count"
+        and isinstance(part, ast.Path)
+        and isinstance(paths.thing(binder, part), (Selected, NodeSet))
+    ):
+        return f"{binder.short(part)}.count"
+    return "conditions on groups belong in `having`; of all versions: (select .. from n)"
 
 
 def _best(binder: Binder, call: ast.Call, name: str, args: Sequence[ast.Argument]) -> Scalar:

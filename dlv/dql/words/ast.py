@@ -295,10 +295,10 @@ class Saved(Part):
 
 @dataclass(frozen=True)
 class Source(Part):
-    """One thing of `from`: a variable over a query, or over all versions where there is none."""
+    """One thing of `from`: a variable over a query or a call, or over all versions."""
 
     name: str | None
-    query: Query | Saved | None
+    query: Query | Saved | Call | None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,10 @@ ATTRIBUTES = (
 STEPS = ("next", "prev", "next_raw", "prev_raw", "count")
 FIGURES = ("last", "min", "max", "step", "steps", "at(")
 CHANGES = ("insert", "insert_before", "replace", "delete")
-FUNCTIONS = ("count", "sum", "avg", "min", "max", "stddev", "median")
+FUNCTIONS = (
+    *("count", "sum", "avg", "min", "max", "stddev", "median", "argmin", "argmax"),
+    *("lower", "upper", "length", "abs", "round", "coalesce", "changes"),
+)
 BEGINNINGS = ("select", "slice", "construct", "define", "explain")
 
 _LINEAGE = ("derived_from", "ancestor_of", "child_of", "parent_of", "sibling_of")

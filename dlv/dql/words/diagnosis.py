@@ -126,6 +126,8 @@ def diagnose(text: str, refused: Refused) -> SyntaxFault:
         return _at_the_end(text, refused, expected)
     start, length = refused.fault
     word = _word_at(text, start, length)
+    if (fault := _bare_query(text, start, word, refused.previous)) is not None:
+        return fault
     special = _special(text, start, word, refused)
     if special is not None:
         message, length, hint = special
@@ -136,6 +138,26 @@ def diagnose(text: str, refused: Refused) -> SyntaxFault:
     return SyntaxFault(
         _unexpected(word, expected), text, start, len(word), expected=expected, did_you_mean=meant
     )
+
+
+def _bare_query(text: str, start: int, word: str, previous: Word | None) -> SyntaxFault | None:
+    """A query where a value should stand: `select` was taken for a name, or did not fit at all."""
+    if previous is not None and previous.name and previous.text.lower() == "select":
+        start, word = previous.start, previous.text
+    if word.lower() != "select":
+        return None
+    called = re.search(r"([A-Za-z_]\w*)\s*\(\s*\Z", text[:start])
+    name = called[1].lower() if called else ""
+    message = "a query inside an expression must be in parentheses"
+    hint = "(select ..)"
+    if name == "in":
+        message, hint = "nothing is compared with this query", "m in (select ..)"
+    elif name in ("all", "any", "some"):
+        message = f"`{name}` cannot be used with a query"
+        hint = "> (select max(..) from n) for all, > (select min(..) from n) for any"
+    elif name:
+        message, hint = f"`{name}` cannot be used on a query", f"(select {name}(..) from n)"
+    return SyntaxFault(message, text, start, len(word), hint=hint)
 
 
 def _misspelt(text: str, word: Word | None) -> SyntaxFault | None:
@@ -234,6 +256,10 @@ def _special(text: str, start: int, word: str, refused: Refused) -> tuple[str, i
             len(word),
             "the order of clauses is: " + " ".join(_ORDER),
         )
+    if refused.accepted == {"when"} and word:
+        return f'unexpected "{word}"; expected `when`', len(word), "case when m.lr > 1 then .. end"
+    if word.lower() == "join":
+        return 'unexpected "join"', len(word), "select a, b from a, b where .."
     if "mutate" in refused.accepted and sign == ";":
         return 'unexpected ";"', 1, _MUTATE
     return None

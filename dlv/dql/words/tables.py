@@ -257,6 +257,7 @@ _CLAUSES: Mapping[str, Make] = {
     "from_": _all,
     "range_all": lambda span, c: ast.Source(str(c[0]), None, span=span),
     "range_sub": lambda span, c: ast.Source(str(c[0]), c[1], span=span),
+    "range_call": lambda span, c: ast.Source(str(c[0]), c[1], span=span),
     "range_anon": lambda span, c: ast.Source(_word(c[1]), c[0], span=span),
     "saved_query": lambda span, c: ast.Saved(text_of(c[0]), span=span),
     "inline_query": _only,

@@ -223,6 +223,12 @@ def _of_text(function: Callable[[str], Any]) -> Callable[[Any], Any]:
     return lambda value: function(value) if isinstance(value, str) else None
 
 
+def part_of_change(change: str, place: int) -> Any:
+    """The kind of a change, its name, or one of the two values."""
+    part = json.loads(change)[place]
+    return bytes.fromhex(part["blob"]) if isinstance(part, dict) else part
+
+
 def absolute(value: Any) -> Any:
     number = known_number(value)
     if not isinstance(number, (int, float)):
@@ -243,6 +249,7 @@ def rounded(value: Any, digits: int) -> Any:
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "dql_modulo": modulo,
     "dql_like": like_of,
+    "dql_change": part_of_change,
     "dql_lower": _of_text(str.lower),
     "dql_upper": _of_text(str.upper),
     "dql_length": _of_text(len),

@@ -474,7 +474,7 @@ def _tagged(s: Statement, range_: Range, condition: r.AnyOf) -> str:
 
 VISIBLE = "('live', 'recovered')"
 _LOOKED_AT = 20  # conditions that may drive: to count rows takes time
-_SPEAKING = {r.Column, r.Hyperparameter, r.Metric, r.MetricAt, r.Whole, r.Is, Nodes}
+_SPEAKING = {r.Column, r.Hyperparameter, r.Metric, r.MetricAt, r.Whole, r.Is, r.OfChange, Nodes}
 _LEAVES = {str, int, float, bool, bytes, type(None)}
 _FEW = 64  # versions that are better asked one by one than gathered by their networks
 
@@ -546,7 +546,7 @@ def variables(tree: Any) -> frozenset[str]:
         return frozenset((tree.variable,))
     if kind is tuple:
         return frozenset().union(*map(variables, tree))
-    if kind is r.Same or kind is r.Related:
+    if kind in (r.Same, r.Related, r.Changes):
         return frozenset(side for side in (tree.left, tree.right) if isinstance(side, str))
     found = _within(tree)
     if kind is r.Select:

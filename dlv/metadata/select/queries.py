@@ -8,9 +8,10 @@ from dataclasses import replace
 from dlv.dataclass import dataclass
 from dlv.errors import UsageError
 from dlv.metadata.schemas import NAN
+from dlv.metadata.select import changes
 from dlv.metadata.select import relations as r
 from dlv.metadata.select.plan import variables, where
-from dlv.metadata.select.scope import Expression, Range, Statement, joined
+from dlv.metadata.select.scope import CHANGES, Expression, Range, Statement, joined
 from dlv.metadata.select.values import column, possible, shown, value, version_shown
 
 _MOST_SOURCES = 60  # SQLite joins 64 tables
@@ -216,13 +217,15 @@ def _last(s: Statement, expression: Expression, odd: bool = True) -> list[str]:
 # One select
 
 
-def grounds(s: Statement, source: r.Query | r.Derived | None) -> str:
+def grounds(s: Statement, source: r.Query | r.Derived | r.Changes | None) -> str:
     """What tables the versions are in that a variable stands for."""
     match source:
         case None:
             return ""
         case r.Derived():
             return "derived_"
+        case r.Changes():
+            return CHANGES
     return _grounds_of_body(s, source.body)
 
 
@@ -255,7 +258,9 @@ def _ranges(s: Statement, select: r.Select) -> tuple[list[str], dict[str, list[s
         ground = grounds(s, source.rows_from)
         range_ = Range(source.variable, s.name("v"), ground)
         s.ranges[source.variable] = range_
-        tables.append(f"{range_.table} AS {range_.alias}")
+        between = source.rows_from if isinstance(source.rows_from, r.Changes) else None
+        table = range_.table if between is None else changes.table(s, between)
+        tables.append(f"{table} AS {range_.alias}")
         own = conditions.setdefault(source.variable, [])
         if inner is not None:
             own.append(f"{range_.alias}.id IN ({inner})")
@@ -341,7 +346,10 @@ def _order(s: Statement, select: r.Select, query: r.Query) -> list[str]:
     for variable in every:
         range_ = s.ranges.get(variable)
         if range_ is not None:
-            found += [range_.hash] if query.order else _newest(range_)
+            if range_.ground == CHANGES:
+                found.append(f"{range_.alias}.key")
+            else:
+                found += [range_.hash] if query.order else _newest(range_)
     return found
 
 

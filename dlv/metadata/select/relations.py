@@ -190,6 +190,18 @@ class Listed:
 
 
 @dataclass(frozen=True)
+class OfChange:
+    """One of OF_CHANGES, of a variable over Changes."""
+
+    variable: str
+    name: str
+
+
+# A layer's value is its operation; those of its attributes are named `layer.attribute`.
+OF_CHANGES = {"kind": "text", "name": "text", "before": "any", "after": "any"}
+
+
+@dataclass(frozen=True)
 class Arithmetic:
     """+ - * / % as of floats: of NaN, or of infinities that cancel out, it is NaN.
 
@@ -257,8 +269,8 @@ class Output:
 
 Value: TypeAlias = (
     Constant | Column | Hyperparameter | Metric | MetricAt | NodeCount | OfNodes | NodeValue
-    | ManyValue | Setting | Whole | Listed | Arithmetic | Negative | Coalesce | Case | Aggregate
-    | Applied | OneValue | Output
+    | ManyValue | Setting | Whole | Listed | OfChange | Arithmetic | Negative | Coalesce | Case
+    | Aggregate | Applied | OneValue | Output
 )  # fmt: skip
 
 
@@ -429,11 +441,19 @@ class Derived:
 
 
 @dataclass(frozen=True)
+class Changes:
+    """What differs between the versions of two variables that are declared before."""
+
+    left: str
+    right: str
+
+
+@dataclass(frozen=True)
 class Source:
-    """What a variable stands for: any version, the versions of a query, derived networks."""
+    """What a variable stands for: any version, those of a query, derived networks, changes."""
 
     variable: str
-    rows_from: Query | Derived | None = None
+    rows_from: Query | Derived | Changes | None = None
 
 
 @dataclass(frozen=True)

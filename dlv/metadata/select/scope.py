@@ -17,6 +17,7 @@ from dlv.metadata.select.relations import Condition, Query
 
 PointReader = Callable[[str, str, int], float | None]  # (version, series, step) -> value
 
+CHANGES = "changes_"  # the ground of a variable that stands for changes
 TRUE, FALSE = b"\x01", b"\x00"  # booleans are no numbers
 _FEW = 16  # values that may stand in the SQL's own lists
 

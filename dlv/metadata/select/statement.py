@@ -121,6 +121,9 @@ def survivors(
 
 def _kept(db: Database, select: r.Select, condition: r.Condition) -> int:
     about = variables(condition)
+    for source in select.sources[::-1]:  # changes need the versions that they lie between
+        if source.variable in about and isinstance(source.rows_from, r.Changes):
+            about |= {source.rows_from.left, source.rows_from.right}
     sources = tuple(source for source in select.sources if source.variable in about)
     sources = sources or select.sources[:1]
     whole = r.Item("versions", r.Whole(sources[0].variable))
@@ -198,6 +201,8 @@ def _kind(value: r.Value) -> str:
             return "version"
         case r.Listed():
             return "list"
+        case r.OfChange(_, name):
+            return r.OF_CHANGES[name]
         case r.Hyperparameter() | r.OfNodes() | r.NodeValue() | r.ManyValue() | r.Output():
             return "any"
         case r.Applied("lower" | "upper"):

@@ -161,12 +161,8 @@ def _rows(s: Statement, range_: Range, name: str) -> str:
 
 def evaluated(s: Statement, name: str) -> str | None:
     """A table of the figures of versions that were evaluated, if any was as to this metric."""
-    if "evaluations" not in s.cache:
-        s.cache["evaluations"] = _evaluations(s.db)
     found = {
-        version: values[name]
-        for version, values in s.cache["evaluations"].items()
-        if name in values
+        version: values[name] for version, values in evaluation_results(s).items() if name in values
     }
     if not found:
         return None
@@ -180,8 +176,12 @@ def evaluated(s: Statement, name: str) -> str | None:
     return str(s.cache[key])
 
 
+def evaluation_results(s: Statement) -> dict[int, dict[str, float]]:
+    """Results of evaluations by the row of a version and their full names."""
+    return s.remembered("evaluations", lambda: _evaluations(s.db))
+
+
 def _evaluations(db: Database) -> dict[int, dict[str, float]]:
-    """Return results of evaluations by the row of a version and their full names."""
     found = evaluations.results(db)
     keys: dict[str, int] = dict(db.rows("SELECT hash, id FROM version")) if found else {}
     return {keys[digest]: values for digest, values in found.items() if digest in keys}
@@ -250,7 +250,7 @@ def none_of(column: str) -> str:
 # Values
 
 # The number, text or blob that a hyperparameter is compared as.
-_TYPED = (
+TYPED = (
     f"CASE type WHEN 'float' THEN CASE txt WHEN 'NaN' THEN {NAN} ELSE num END WHEN 'str' THEN txt"
     " WHEN 'int' THEN CASE WHEN abs(num) < 9.2e18 THEN CAST(txt AS INTEGER) ELSE num END"
     " WHEN 'bool' THEN CASE WHEN num THEN x'01' ELSE x'00' END"
@@ -258,7 +258,7 @@ _TYPED = (
 )
 # The same for output: large integers keep their digits.
 _SHOWN = (
-    f"CASE WHEN type = 'int' AND abs(num) >= 9.2e18 THEN CAST('i' || txt AS BLOB) ELSE {_TYPED} END"
+    f"CASE WHEN type = 'int' AND abs(num) >= 9.2e18 THEN CAST('i' || txt AS BLOB) ELSE {TYPED} END"
 )
 _OF_NET = {"net": "structure", "n_nodes": "n_nodes", "n_params": "n_params", "depth": "depth"}
 
@@ -275,7 +275,7 @@ def _value(s: Statement, tree: r.Value) -> Expression:
         case r.Column(variable, name):
             return column(s.ranges[variable], name)
         case r.Hyperparameter():
-            return Expression(hyperparameter(s, tree, _TYPED), "any")
+            return Expression(hyperparameter(s, tree, TYPED), "any")
         case r.Metric(variable, name, wanted):
             return Expression(figure(s, s.ranges[variable], name, wanted), "number")
         case r.MetricAt(variable, name, step):
@@ -312,6 +312,10 @@ def _value(s: Statement, tree: r.Value) -> Expression:
             return Expression(f"({selected})", kind)
         case r.Output(place):
             return Expression(f"c{place}", "any", column=True)
+        case r.OfChange(variable, name):
+            place = list(r.OF_CHANGES).index(name)
+            sql = f"dql_change({s.ranges[variable].alias}.value, {place})"
+            return Expression(sql, r.OF_CHANGES[name])
         case r.Listed(what, variable):
             return Expression(_listed(s, what, s.ranges[variable]), "list")
 

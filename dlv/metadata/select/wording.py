@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 
 from dlv.metadata.select import relations
@@ -76,6 +77,8 @@ def _condition(condition: Condition, subject: str) -> str:
             return f"not {_enclosed(condition.part, subject)}"
         case relations.Compare():
             left, right = (_value(side, subject) for side in (condition.left, condition.right))
+            if _is_time(condition.left) and isinstance(condition.right, relations.Constant):
+                right = _time(condition.right.value)
             return f"{left} {condition.operator} {right}"
         case relations.Like():
             sign = "ilike" if condition.folded else "like"
@@ -97,6 +100,18 @@ def _condition(condition: Condition, subject: str) -> str:
             return "exists (select ..)"
         case _:
             return _version_condition(condition)
+
+
+def _is_time(tree: Value) -> bool:
+    return isinstance(tree, relations.Column) and relations.COLUMNS[tree.name] == "time"
+
+
+def _time(microseconds: object) -> str:
+    """As it may be written in a query."""
+    if not isinstance(microseconds, int):
+        return constant(microseconds)
+    moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=microseconds)
+    return f'"{moment.isoformat(" ")}"'
 
 
 def _version_condition(condition: Condition) -> str:
@@ -148,7 +163,7 @@ def _value(tree: Value, subject: str) -> str:
     match tree:
         case relations.Constant():
             return constant(tree.value)
-        case relations.Column():
+        case relations.Column() | relations.OfChange():
             return f"{tree.variable}.{tree.name}"
         case relations.Hyperparameter():
             plain = tree.key.isidentifier()
