@@ -2,6 +2,8 @@
 
 Printed, and compared with the table beside this file; after a change that is meant, write it again:
 .venv/bin/python -m tests.brought.test_table ["LIBRARY NAME" ..]
+
+With --kept the counts of both tables are printed, as they are kept: of the zoo and of ONNX's suite.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ import os
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 TABLE = Path(__file__).parent / "table.json"
+SUITE = Path(__file__).parents[1] / "adapters" / "onnx" / "suite.json"
 LIBRARIES = ("transformers", "torchvision", "timm", "keras")
 Row = dict[str, str]
 
@@ -63,13 +67,31 @@ def run(wanted: list[str]) -> dict[str, Row]:
 
 
 def shown(table: dict[str, Row]) -> str:
-    """How many of each column are equal, refused, wrong or a traceback."""
-    columns = list(dict.fromkeys(column for row in table.values() for column in row))
-    lines = [f"{'':12} {'equal':>6} {'refused':>8} {'wrong':>6} {'traceback':>10}"]
-    for column in columns:
-        counts = Counter(row[column].partition(":")[0] for row in table.values() if column in row)
-        words = (counts[word] for word in ("equal", "refused", "wrong", "traceback"))
-        lines.append("{:12} {:6} {:8} {:6} {:10}".format(column, *words))
+    """How many of each column are equal, refused, wrong or a traceback; then ONNX's suite."""
+    columns = dict.fromkeys(column for row in table.values() for column in row)
+    zoo = {
+        column: Counter(row[column].partition(":")[0] for row in table.values() if column in row)
+        for column in columns
+    }
+    return "\n\n".join([_counts(f"{len(table)} models", zoo), *_suite()])
+
+
+def _suite() -> Iterator[str]:
+    """What is kept of ONNX's own cases: by where their inputs come from, and by who runs them."""
+    for form, ways in json.loads(SUITE.read_text(encoding="utf-8")).items():
+        if isinstance(ways, dict):
+            counts: dict[str, Counter[str]] = {way: Counter() for way in ways if ways[way]}
+            for way, outcomes in ways.items():
+                for outcome, count in outcomes.items():
+                    counts[way][outcome.partition(":")[0]] += count
+            yield _counts(f"ONNX, {form}", counts)
+
+
+def _counts(title: str, columns: Mapping[str, Counter[str]]) -> str:
+    words = ("equal", "refused", "wrong", "traceback")
+    lines = [f"{title:22}" + "".join(f"{word:>10}" for word in words)]
+    for column, counts in columns.items():
+        lines.append(f"{column:22}" + "".join(f"{counts[word]:10}" for word in words))
     return "\n".join(lines)
 
 
@@ -97,10 +119,16 @@ def test_the_table_holds_no_wrong_answer() -> None:
     assert [cell for cell in cells if cell[2].startswith(("wrong", "traceback"))] == []
 
 
+def main(asked: list[str]) -> None:
+    kept = json.loads(TABLE.read_text(encoding="utf-8"))
+    if asked != ["--kept"]:
+        rows = run(asked or names())
+        # Others may have written rows of theirs meanwhile.
+        kept = json.loads(TABLE.read_text(encoding="utf-8")) if asked else {}
+        kept = {name: {**kept, **rows}[name] for name in names() if name in {**kept, **rows}}
+        TABLE.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    print(shown(kept))
+
+
 if __name__ == "__main__":
-    asked = sys.argv[1:] or names()
-    rows = run(asked)
-    print(shown(rows))
-    kept = json.loads(TABLE.read_text(encoding="utf-8")) if sys.argv[1:] else {}
-    written = {name: {**kept, **rows}[name] for name in names() if name in {**kept, **rows}}
-    TABLE.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    main(sys.argv[1:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dlv.network.aten.precision import Function
+from dlv.network.onnx.attention import ATTENTION
 from dlv.network.onnx.layers import LAYERS
 from dlv.network.onnx.moving import MOVING
 from dlv.network.onnx.pointwise import POINTWISE
@@ -17,6 +18,7 @@ FUNCTIONS: Mapping[str, Function] = {
     **REDUCING,
     **MOVING,
     **LAYERS,
+    **ATTENTION,
     **QUANTIZED,
     **RECURRENT,
 }

@@ -38,6 +38,8 @@ GRID = R.uniform(-1.3, 1.3, (1, 3, 3, 2)).astype(F)
 ONE = np.asarray(1, np.int64)
 SCALE, ZERO = np.asarray(0.05, F), np.asarray(120, np.uint8)
 SEQUENCE = floats(5, 2, 3)
+HEADS, MASK = floats(2, 4, 5, 4), R.random((5, 5)) < 0.7
+MASK[:, 0] = True
 RISING = np.arange(12, dtype=F).reshape(3, 4)
 
 
@@ -204,6 +206,27 @@ CASES: list[Case] = [
     ("GroupNormalization", [IMAGE, floats(2), floats(2)], {"num_groups": 2, "opset": 18}),
     ("InstanceNormalization", [IMAGE, floats(4), floats(4)], {"epsilon": 0.01}),
     ("BatchNormalization", [IMAGE, floats(4), floats(4), floats(4), np.abs(floats(4)) + F(1)]),
+    # Attending.
+    ("Attention", [HEADS, HEADS, HEADS], {"opset": 23}),
+    ("Attention", [HEADS, HEADS[:, :2], HEADS[:, 2:]], {"is_causal": 1, "opset": 23}),
+    ("Attention", [HEADS, HEADS, HEADS, floats(5, 5)], {"scale": 0.3, "opset": 23}),
+    ("Attention", [HEADS, HEADS, HEADS, MASK], {"opset": 23}),
+    ("Attention", [HEADS, HEADS, HEADS], {"softcap": 0.5, "opset": 23}),
+    (
+        "Attention",
+        [*[floats(2, 3, 8)] * 3, None, floats(2, 4, 2, 2), floats(2, 4, 2, 2)],
+        {"q_num_heads": 4, "kv_num_heads": 4, "is_causal": 1, "opset": 23},
+        3,
+    ),
+    *(
+        ("RotaryEmbedding", [HEADS, floats(2, 5, 2), floats(2, 5, 2)], {**how, "opset": 23})
+        for how in ({}, {"interleaved": 1})
+    ),
+    (
+        "RotaryEmbedding",
+        [floats(2, 3, 8), floats(9, 1), floats(9, 1), ints([1, 2, 8], [0, 0, 3])],
+        {"num_heads": 2, "rotary_embedding_dim": 2, "opset": 23},
+    ),
     # Scaled.
     *(
         ("Resize", [MAP, None, None, ints(1, 2, high, wide)], {"mode": mode, **how})
@@ -392,6 +415,9 @@ REFUSED: list[Case] = [
     ("LSTM", [SEQUENCE, *gates(4, 1)], {"hidden_size": 4, "clip": 1.0}),
     ("LSTM", [SEQUENCE, *gates(4, 1), ints(5, 3)], {"hidden_size": 4}),
     ("GridSample", [MAP, GRID], {"padding_mode": "wrap"}),
+    ("Attention", [HEADS, HEADS, HEADS, np.zeros((5, 5), bool)]),
+    ("Attention", [HEADS, HEADS, HEADS, MASK], {"softcap": 1.0}),
+    ("Attention", [SEQUENCE, SEQUENCE, SEQUENCE]),
     ("Add", [X, X], {"broadcast": 1}),
     ("If", [FLAGS]),
     ("com.microsoft::Gelu", [X]),
