@@ -264,4 +264,4 @@ def test_all_that_is_tracked(dlv: Dlv, filled: Path) -> None:
     (filled / "untracked.txt").write_text("no\n")
     result = dlv("commit", "-a", "-m", "Other script")
     assert result.code == 0, result.stderr
-    assert result.stderr == "+0 ~1 -0 files\n"
+    assert result.stderr == "+0 ~1 -0 files; parent lenet-wide@1\n"

@@ -152,7 +152,7 @@ def test_a_copy_has_the_curves_as_long_as_it_has_the_weights(dlv: Dlv, logged: P
     put(logged, 3)
     dlv("add", "model.safetensors")
     told = dlv("commit", "-m", "trained anew")
-    assert (told.code, told.stderr) == (0, "+0 ~1 -0 files\n")
+    assert (told.code, told.stderr) == (0, "+0 ~1 -0 files; parent other@1\n")
     assert everything(logged, "other@2") == {}
     assert everything(logged, "other@1") == before
 
