@@ -132,6 +132,9 @@ def _concat(at: Precision, *parts: Array, axis: int) -> Array:
     return np.concatenate(at.together(*parts), axis)
 
 
+_MOST_PARTS = 4096
+
+
 def _split(
     at: Precision, x: Array, split: Any = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Array, ...]:
@@ -140,6 +143,8 @@ def _split(
         lengths = whole_of(split)
     else:
         count = num_outputs or at.outputs
+        if not 0 < count <= _MOST_PARTS:
+            raise Unknown(f"an axis split into {count}")
         each = -(-length // count)
         lengths = [each] * (count - 1) + [length - each * (count - 1)]
     if sum(lengths) != length or min(lengths) < 0:

@@ -403,6 +403,8 @@ REFUSED: list[Case] = [
     ("Reshape", [X, ints(7)]),
     ("TopK", [X, ints(99)]),
     ("Split", [X, ints(9, 9)]),
+    ("Split", [X], {"num_outputs": 1 << 40}),
+    ("Split", [X], {}, 1 << 40),
     ("Unsqueeze", [X, ints(9)]),
     ("Div", [WHOLE, np.zeros_like(WHOLE)]),
     ("Mod", [X, POSITIVE]),
@@ -478,6 +480,23 @@ def test_bounds_of_whole_numbers_are_what_onnxruntime_gives(case: Case) -> None:
 def test_what_depends_on_the_dtype_has_no_bounds(case: Case) -> None:
     with pytest.raises(NoRule):
         _bounds(case)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"dialect": "onnx", "op": "Cast", "kwargs": {"to": 7}},
+        {"dialect": "onnx", "op": "Gather", "kwargs": 7},
+        {"dialect": "onnx", "op": "Gather", "args": [7]},
+        {"dialect": "aten", "op": "aten.add.Tensor", "args": None},
+        {"dialect": "onnx", "op": "Gather", "args": [{"n": 0}, {"n": 9}]},
+        {"dialect": "onnx", "op": ["Gather"]},
+    ],
+)
+def test_sources_that_nothing_recorded_have_no_bounds(source: Any) -> None:
+    node = Node("n", "OP", "raw", {}, (("x", 0),), {}, source)
+    with pytest.raises(NoRule):
+        op_of(node).bounds(node, BallRun([Ball(np.ones(3), np.zeros(3))], {}, None, F64, {}))
 
 
 def test_uncertain_numbers_have_no_bounds() -> None:
