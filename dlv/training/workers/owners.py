@@ -90,9 +90,15 @@ def dead(owner: Owner) -> bool:
     return start_of(owner.pid) != owner.started
 
 
+_MARK = ".sweep-"
+
+
 def driving(tmp: Path, run: str) -> durable.TemporaryFile:
     """A file of the repository's `tmp` that shows, while its block lasts, that this process drives
-    the sweep. It is locked: no process that has died drives any."""
+    the sweep. It is locked: no process that has died drives any. What such left behind goes."""
+    for path in tmp.glob(f"*{_MARK}*"):
+        if not _locked(path):
+            path.unlink(missing_ok=True)
     return durable.TemporaryFile(tmp, suffix=_suffix(run))
 
 
@@ -102,7 +108,7 @@ def driven(tmp: Path, run: str) -> bool:
 
 
 def _suffix(run: str) -> str:
-    return f".sweep-{run[:16]}"
+    return f"{_MARK}{run[:16]}"
 
 
 def _locked(path: Path) -> bool:
