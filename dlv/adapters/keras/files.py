@@ -165,7 +165,9 @@ def network_of(
             [],
             [f"no network: the weights of {weights.misnamed!r} are those of another layer"],
         )
-    graph = Graph(Names(weights.variables), converter, file_name, description.version)
+    shapes = {name: dataset.shape for name, dataset, _ in weights.tensors}
+    names = Names(weights.variables)
+    graph = Graph(names, converter, file_name, description.version, shapes)
     try:
         network = graph.top(description.model)
     except Unsayable as error:

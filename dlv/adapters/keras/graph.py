@@ -7,6 +7,7 @@ What a layer's converter cannot say becomes OP{raw} with the layer's settings; c
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
@@ -40,7 +41,7 @@ from dlv.network.graph import Input, Network, Node, Port
 from dlv.network.inference import attribute_faults, enough
 from dlv.network.ops.op import op_of
 from dlv.network.order import FreeNames, topological
-from dlv.network.sizes import Dim, Shape, ShapeError
+from dlv.network.sizes import Dim, Shape, ShapeError, fits, text
 from dlv.network.vocabulary import complete
 
 
@@ -343,13 +344,41 @@ class Use:
     @property
     def mask(self) -> Mask | None:
         """The mask that it is called with, or that comes with its input."""
-        return self.handed or self.graph.mask(self.only_input)
+        return self.handed or self.mask_at(self.only_input)
+
+    def mask_at(self, port: Port) -> Mask | None:
+        """The mask that comes with a tensor.
+
+        Keras 3 writes into the calls of a functional model what masks there are: behind layers
+        of which dlv knows nothing there is none that a call does not name.
+        """
+        mask, refs = self.graph.mask(port), self.call.refs
+        told = bool(refs) and not any(ref.listed for ref in refs)
+        return None if mask == UNKNOWN_MASK and told else mask
 
     def shape(self, port: Port | None = None) -> Shape:
         """The shape that comes in; Unsayable if it is not known."""
-        shape = self.graph.shapes.get(port or self.only_input)
+        port = port or self.only_input
+        shape = self.graph.shapes.get(port) or self._needed_shape(port)
         if shape is None:
             raise Unsayable("the shape of its input is unknown")
+        return shape
+
+    def _needed_shape(self, port: Port) -> Shape | None:
+        """The shape that a layer says it needs: how many axes, and the depth of its kernel."""
+        axes = re.search(r"([123])D(Transpose)?$", self.layer.kind)
+        rank = int(axes[1]) + 2 if axes else 3 if self.layer.kind in _RECURRENT else None
+        if rank is None or port not in self.inputs:
+            return None
+        kernels = [self.graph.stored.get(self.tensor(name)) for name in _KERNELS]
+        sides = next((kernel for kernel in kernels if kernel is not None), None)
+        at = -1 if self.layer.kind.endswith("Transpose") else -2
+        depth = None if sides is None or len(sides) < 2 else sides[at]
+        free: Shape = (None,) * (rank - 2)
+        first = self.config.get("data_format") == "channels_first"
+        shape: Shape = ("B", depth, *free) if first else ("B", *free, depth)
+        self.graph.record(port, shape)
+        self.graph.shapes[port] = shape
         return shape
 
     @property
@@ -360,6 +389,14 @@ class Use:
 
     def tensor(self, variable: str, *inside: str) -> str:
         return self.graph.names((*self.path, *inside), variable)
+
+    def tensor_of(self, shape: Shape, variable: str, *inside: str) -> str:
+        """The tensor of a variable; Unsayable where the file has it in another shape."""
+        name = self.tensor(variable, *inside)
+        stored = self.graph.stored.get(name)
+        if not fits(stored, shape):
+            raise Unsayable(f"its {variable} has the shape {text(stored)}, not {text(shape)}")
+        return name
 
     def add(
         self,
@@ -406,6 +443,7 @@ class Use:
 
 
 Convert = Callable[[Use], list[Port] | Port]
+_KERNELS = ("kernel", "depthwise_kernel")
 
 
 @dataclass
@@ -416,6 +454,7 @@ class Graph:
     converter: Callable[[Layer], Convert | None]
     label: str
     version: str | None = None  # of the Keras that wrote the file
+    stored: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # shapes of tensors
     nodes: list[Node] = field(default_factory=list)
     inputs: list[Input] = field(default_factory=list)
     constants: dict[str, Tensor] = field(default_factory=dict)
@@ -618,7 +657,7 @@ class Graph:
                 self.check_dtype(use.config, use.inputs)
                 if layer.kind not in READS_CALL:
                     check_call(layer, use.call, training)
-                if layer.kind in USES_MASK and any(map(self.mask, use.inputs)):
+                if layer.kind in USES_MASK and any(map(use.mask_at, use.inputs)):
                     raise Unsayable("it uses the mask of its input")
             made = convert(use)
             use.config.finish(layer.kind)
@@ -647,7 +686,7 @@ class Graph:
         layer, call, ports = use.layer, use.call, list(use.inputs)
         if training and call.kwargs.get("training") is None:
             call = Call(call.args, {**call.kwargs, "training": True})
-        given = [self.mask(port) for port in ports]
+        given = [use.mask_at(port) for port in ports]
         plain = layer.function or ignores_mask(layer.kind) or names_masks(call)
         if layer.known and any(given) and not plain:
             [mask, *_] = given

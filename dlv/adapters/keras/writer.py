@@ -21,8 +21,10 @@ from dlv.adapters.keras.rules.table import WRITERS
 from dlv.adapters.keras.weights import listed, snake
 from dlv.canonical import WRITER
 from dlv.errors import UsageError
-from dlv.network.graph import Network
+from dlv.network.graph import Network, Node
 from dlv.network.inference import node_shapes
+from dlv.network.ops.op import op_of
+from dlv.network.sizes import ShapeError, fits, text
 
 _OLDEST = "3.0.0"  # the Keras whose form of configuration this is
 _DATE = (1980, 1, 1, 0, 0, 0)
@@ -97,8 +99,24 @@ def _build(network: Network, tensors: Sequence[Tensor], constants: Sequence[Tens
             known = port in model.values or model.array(port) is not None
             if not known and node.op not in _FIRST_ONLY:
                 refuse(node, f"output {port[1]} of {port[0]!r} is not there in Keras")
+        _check_tensors(model, node)
         model.values[node.name, 0] = WRITERS[node.op](model, node)
     return model
+
+
+def _check_tensors(model: Model, node: Node) -> None:
+    """Refuse a node whose tensors are of other shapes than it takes."""
+    shapes = [model.shape(port) for port in node.inputs]
+    try:
+        wanted = op_of(node).parameter_shapes(node, shapes)
+    except ShapeError as error:
+        refuse(node, error.message)
+    for slot, shape in wanted.items():
+        name = node.params.get(slot, "")
+        stored = model.tensors.get(name) or model.tensors.get(model.network.aliases.get(name, name))
+        if stored is not None and not fits(stored.shape, shape):
+            seen = f"{text(stored.shape)}, expected {text(shape)}"
+            refuse(node, f"its tensor {slot} has the shape {seen}")
 
 
 def _needed(network: Network) -> set[str]:

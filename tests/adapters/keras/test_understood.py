@@ -15,6 +15,7 @@ from dlv.adapters.keras.graph import Graph
 from dlv.adapters.keras.rules.table import converter
 from dlv.adapters.keras.weights import Names
 from dlv.network.graph import Network
+from dlv.network.verify import verify
 from tests.adapters.keras.comparing import filled, imported, off, raw
 from tests.adapters.keras.every_setting import PLAIN, every, shapes_of
 
@@ -65,6 +66,42 @@ def tensor(name: str, shape: Any) -> dict[str, Any]:
 def is_raw(graph: Graph) -> bool:
     sources = [node.source for node in graph.nodes if node.source]
     return any(source["dialect"] == "keras" for source in sources)
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".h5"])
+def test_behind_an_unknown_layer_all_is_read(keras: Any, tmp_path: Path, suffix: str) -> None:
+    layers = keras.layers
+
+    class Theirs(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            return x * 2
+
+    def model(shape: tuple[int, ...], *behind: Any) -> Any:
+        first = layers.Dense(4)
+        return keras.Sequential([keras.Input(shape), first, Theirs(name="theirs"), *behind])
+
+    def norms() -> list[Any]:
+        return [layers.BatchNormalization(), layers.Activation("relu")]
+
+    def end() -> list[Any]:
+        return [layers.Flatten(), layers.Dense(3), layers.ReLU(), layers.LayerNormalization()]
+
+    x = keras.Input((6, 4))
+    functional = keras.Model(x, layers.LSTM(3)(Theirs(name="theirs")(layers.Dense(4)(x))))
+    for built in (
+        functional,
+        model((8, 8, 3), layers.Conv2D(4, 3), layers.MaxPooling2D(), *norms(), *end()),
+        model((8, 8, 3), layers.DepthwiseConv2D(3), *end()),
+        model((6, 6, 3), layers.Conv2DTranspose(2, 3), layers.UpSampling2D(), *end()),
+        model((5,), *norms(), layers.Dense(2, activation="softmax")),
+    ):
+        checkpoint = imported(filled(built), tmp_path / f"m{suffix}")
+        checkpoint.close()
+        network = checkpoint.network
+        assert network is not None
+        assert raw(network) == ["Theirs"]
+        stored = {t.name: (t.dtype, t.shape) for t in checkpoint.tensors}
+        assert [str(p) for p in verify(network, stored) if p.severity == "error"] == []
 
 
 @pytest.mark.parametrize("kind", PLAIN)

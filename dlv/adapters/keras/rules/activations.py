@@ -147,8 +147,13 @@ def read_elu(use: Use) -> Port:
 
 
 def read_prelu(use: Use) -> Port:
-    use.config.get("shared_axes")  # the shape of the slopes says the same
-    return use.add("RELU", None, {}, params={"slope": use.tensor("alpha")})
+    shared: Any = use.config.get("shared_axes")
+    shared = [] if shared is None else [shared] if whole(shared) else shared
+    if not isinstance(shared, list) or not all(map(whole, shared)):
+        raise Unsayable(f"shared_axes is {shared!r:.40}")
+    sides = use.shape()[1:]
+    slopes = tuple(1 if axis in shared else side for axis, side in enumerate(sides, 1))
+    return use.add("RELU", None, {}, params={"slope": use.tensor_of(slopes, "alpha")})
 
 
 def read_layer_scale(use: Use) -> Port:

@@ -31,7 +31,9 @@ from dlv.network.sizes import Shape, broadcast, elements
 
 
 def read_flatten(use: Use) -> Port:
-    at, rank, channels = use.only_input, len(use.shape()), channels_setting(use)
+    at, channels = use.only_input, channels_setting(use)
+    unknown = channels == "last" and use.graph.shapes.get(at) is None
+    rank = 2 if unknown else len(use.shape())
     if rank == 1:
         return use.add("RESHAPE", None, {"kind": "unsqueeze", "axis": 1})
     if channels == "first" and rank > 2:

@@ -28,7 +28,8 @@ from dlv.network.graph import Node, Port
 
 
 def read_dense(use: Use) -> Port:
-    if len(use.shape()) < 2:
+    shape = use.graph.shapes.get(use.only_input)
+    if shape is not None and len(shape) < 2:
         raise Unsayable("its input has one axis")
     attrs = {"out": count_of(use, "units"), "layout": "in_out"}
     return with_activation(use, use.add("FULL", None, attrs, params=kernel_and_bias(use)))
@@ -116,8 +117,11 @@ def write_embed(model: Model, node: Node) -> Held:
 
 def _norm_axes(use: Use, default: Any = -1) -> list[int]:
     """The axes of a norm, counted from the front."""
-    value, rank = use.config.get("axis", default), len(use.shape())
+    value = use.config.get("axis", default)
     items = [value] if whole(value) else value
+    if items == [-1] and use.graph.shapes.get(use.only_input) is None:
+        return items  # the last one, whatever their number
+    rank = len(use.shape())
     if not isinstance(items, list) or not items or not all(whole(n) for n in items):
         raise Unsayable(f"axis is {value!r:.40}")
     if not all(-rank <= n < rank for n in items):
@@ -192,10 +196,13 @@ def read_unit_norm(use: Use) -> Port:
 
 
 def read_layer_norm(use: Use) -> Port:
-    axis, rank = _norm_axes(use), len(use.shape())
-    if axis != list(range(axis[0], rank)):
-        raise Unsayable("it is not over the last axes")
-    attrs = {"eps": number_of(use, "epsilon", default=1e-3), "axis": axis[0] - rank}
+    axis = _norm_axes(use)
+    if axis != [-1]:
+        rank = len(use.shape())
+        if axis != list(range(axis[0], rank)):
+            raise Unsayable("it is not over the last axes")
+        axis = [axis[0] - rank]
+    attrs = {"eps": number_of(use, "epsilon", default=1e-3), "axis": axis[0]}
     return use.add("NORM", "LAYER", attrs, params=_scale_and_shift(use))
 
 

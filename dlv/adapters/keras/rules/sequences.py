@@ -31,7 +31,7 @@ from dlv.adapters.keras.config import (
     flag,
     policy,
 )
-from dlv.adapters.keras.graph import Convert, Mask, Use
+from dlv.adapters.keras.graph import Convert, Use
 from dlv.adapters.keras.rules.activations import name_of, number_of
 from dlv.adapters.keras.rules.arithmetic import slice_json
 from dlv.adapters.keras.rules.windows import count_of
@@ -65,7 +65,7 @@ def _mask_of(use: Use, port: Port, states: Sequence[Port]) -> Port | None:
 
     Keras hands no mask on to a layer that starts from states, unless the call names it.
     """
-    mask = use.handed or (None if states else use.graph.mask(port))
+    mask = use.handed or (None if states else use.mask_at(port))
     if mask is None:
         return None
     counts = use.graph.counted(mask, use)
@@ -271,7 +271,6 @@ _ARGUMENTS = (
     *("query", "value", "key", "query_mask", "value_mask", "key_mask", "attention_mask"),
     *("return_attention_scores", "training", "use_causal_mask"),
 )
-_FAR_BELOW = -(2.0**127)  # beside it no score counts, in no precision
 
 
 def _attention_call(use: Use) -> dict[str, Any]:
@@ -295,9 +294,10 @@ def _attention_call(use: Use) -> dict[str, Any]:
         raise Unsayable("it is called with more than tensors")
     for side in ("query", "value", "key"):
         port = found.get(side)
-        if f"{side}_mask" not in found and port is not None and use.graph.mask(port) is not None:
+        carried = None if port is None else use.mask_at(port)
+        if f"{side}_mask" not in found and carried is not None:
             # Where a call names no masks they come with the tensors.
-            mask = use.graph.counted(use.graph.mask(port) or Mask(None), use)
+            mask = use.graph.counted(carried, use)
             if mask is None:
                 raise Unsayable("the mask of its input is unknown")
             found[f"{side}_mask"] = mask
@@ -334,13 +334,28 @@ def _allowed(use: Use, given: Mapping[str, Any]) -> Port | None:
     return joined
 
 
-def _far_below(use: Use, mask: Port) -> Port:
-    """What is added to the scores: a query that may look at nothing looks at everything then."""
-    args, shape = ({"n": 0},), use.shape(mask)
-    away = use.aten("logical_not.default", *args, shape=shape, inputs=[mask], word="away")
+def _for_all_queries(use: Use, mask: Port, query: Port) -> tuple[Port, Port]:
+    """The mask and the queries, where one that may look at nothing looks at everything alike.
+
+    So Keras has it, which adds a number to scores far below all of them: its query becomes zero.
+    """
+    shape = use.shape(mask)
+    last = len(shape) - 1
+    after = (*shape[:-1], 1)
+    along = ({"n": 0}, {"c": last}, {"c": True})
+    seeing = use.aten("any.dim", *along, shape=after, inputs=[mask], word="seeing")
+    blind = use.aten("logical_not.default", {"n": 0}, shape=after, inputs=[seeing], word="blind")
+    both = [mask, blind]
+    args = ({"n": 0}, {"n": 1})
+    mask = use.aten("logical_or.default", *args, shape=shape, inputs=both, word="mask")
     to = {"kind": "to", "dtype": use.graph.dtype or "float32"}
-    far = use.add("RESHAPE", None, to, inputs=[away], word="far")
-    return use.add("MUL", None, {"const": _FAR_BELOW}, inputs=[far], word="mask")
+    kept = use.add("RESHAPE", None, to, inputs=[seeing], word="kept")
+    if len(after) > len(use.shape(query)):
+        if after[1] != 1:
+            raise Unsayable("each of its heads has a mask of its own")
+        squeeze = {"kind": "squeeze", "axis": (1,)}
+        kept = use.add("RESHAPE", None, squeeze, inputs=[kept], word="kept_queries")
+    return mask, use.add("MUL", inputs=[query, kept], word="asking")
 
 
 def _heads_first(use: Use, port: Port, word: str) -> Port:
@@ -369,7 +384,8 @@ def read_dot_product_attention(use: Use) -> Port:
         raise Unsayable("it is causal and has a mask besides")
     ports = [_heads_first(use, found[side], side) for side in ("query", "key", "value")]
     if "mask" in found:
-        ports.append(_far_below(use, found["mask"]))
+        mask, ports[0] = _for_all_queries(use, found["mask"], ports[0])
+        ports.append(mask)
     elif "bias" in found:
         ports.append(found["bias"])
     attrs = {"heads": None, "causal": causal, "scale": None if scale is None else float(scale)}
@@ -414,9 +430,11 @@ def read_attention(use: Use) -> Port:
         raise Unsayable(f"output_shape is {out!r:.40}")
 
     def product(side: str, port: Port, size: int, layout: str) -> Port:
-        params = {"weight": use.tensor("kernel", side)}
+        behind: Shape = (heads, size // heads) if layout == "in_heads" else (size,)
+        before: Shape = (use.shape(port)[-1],) if layout == "in_heads" else (heads, inner)
+        params = {"weight": use.tensor_of((*before, *behind), "kernel", side)}
         if bias:
-            params["bias"] = use.tensor("bias", side)
+            params["bias"] = use.tensor_of(behind, "bias", side)
         attrs = {"out": size, "layout": layout}
         return use.add("FULL", None, attrs, inputs=[port], params=params, word=side)
 
@@ -427,7 +445,7 @@ def read_attention(use: Use) -> Port:
     ]
     mask = _allowed(use, given)
     if mask is not None and not dropout:
-        mask = _far_below(use, mask)
+        mask, ports[0] = _for_all_queries(use, mask, ports[0])
     attrs = {"heads": heads, "causal": given["causal"] and mask is None, "p": dropout}
     ports += [] if mask is None else [mask]
     mixed = use.add("ATTENTION", None, attrs, inputs=ports)
