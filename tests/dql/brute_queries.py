@@ -294,7 +294,7 @@ class Queries(Words):
                 f"c.name like {self.pattern()}",
                 f"{value} is {self.one(('', 'not '))}{self.one(('null', 'nan'))}",
                 f"{value} {self.one(_SIGNS)} {self.one((self.number(), self.text()))}",
-                f"c.before {self.one(_SIGNS)} c.after and c.kind = \"metric\"",
+                f'c.before {self.one(_SIGNS)} c.after and c.kind = "metric"',
                 f"c.before {self.one(('=', '!='))} c.after",
                 f"{value} {self.one(_SIGNS)} {self.number_of('b', 0)}",
                 f"abs({value}) > {self.number()}",
@@ -492,4 +492,4 @@ def _quoted(name: str) -> str:
 
 # Lots may fall so that a name means two things, an operation is asked what it never has, or 1 / 0
 # is compared.
-REFUSED = ("is both a metric and a node", "has no attribute", "nothing equals null")
+REFUSED = ("is both a metric and a node", "has no attribute", "nothing equals null", "was removed")

@@ -62,6 +62,11 @@ def _end(binder: Binder, part: ast.Expression | ast.Star, named: list[Source]) -
         digest = constants.reference(
             binder, part, constants.texts(binder, part, constants.plain(binder, part))
         )
+        state = binder.known.database.value("SELECT state FROM version WHERE hash = ?", (digest,))
+        if state not in ("live", "recovered"):
+            raise binder.fault(
+                part.span, f"the version {binder.short(part)} was removed", hint="dlv undo"
+            )
         outer, inner = binder.new_variable("version"), binder.new_variable("version")
         only = Select((Item(inner, Whole(inner)),), (Source(inner),), Is(inner, (digest,)))
         named.append(Source(outer, Query(only)))

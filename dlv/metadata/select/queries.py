@@ -259,7 +259,10 @@ def _ranges(s: Statement, select: r.Select) -> tuple[list[str], dict[str, list[s
         range_ = Range(source.variable, s.name("v"), ground)
         s.ranges[source.variable] = range_
         between = source.rows_from if isinstance(source.rows_from, r.Changes) else None
-        table = range_.table if between is None else changes.table(s, between)
+        table = range_.table
+        if between is not None:
+            kinds = changes.asked_kinds(select.where, source.variable)
+            table = changes.table(s, between, kinds)
         tables.append(f"{table} AS {range_.alias}")
         own = conditions.setdefault(source.variable, [])
         if inner is not None:
