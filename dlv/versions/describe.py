@@ -182,8 +182,9 @@ def _component_kind(value: Any) -> str | None:
         names = json.loads(value) if isinstance(value, str) and value.startswith("[") else None
     except ValueError:
         return None
-    pair = isinstance(names, list) and len(names) == 2
-    return ".".join(names) if pair and all(isinstance(n, str) for n in names) else None
+    if not isinstance(names, list) or len(names) != 2:
+        return None
+    return ".".join(names) if all(isinstance(name, str) for name in names) else None
 
 
 def describe(
