@@ -151,7 +151,11 @@ def commit_model() -> Callable[..., str]:
             with repository.change("test") as change:
                 change.set_head(None)
         adding.add(repository, folder, written, AddRequest())
-        request = Request(message, "Ada <ada@example.org>", name, parameters=parameters or {})
+        request = Request(
+            *(message, "Ada <ada@example.org>", name),
+            parameters=parameters or {},
+            parents=() if repository.head is None else (repository.head,),
+        )
         return committing.commit(repository, request).id
 
     return make
