@@ -14,6 +14,7 @@ MAY_NAME_OPERATORS = {
     "network/ops/": "where each operator's record stands",
     "adapters/": "formats say which of their operators is which",
     "network/torch/ops.py": "the table of torch's functions",
+    "network/onnx/": "ONNX's functions under the names that ONNX gives them",
     "network/suffix/": "an own walk through few operators, which leaves with the suffix metric",
     "demo/training.py": "writes a network",
     "metadata/database.py": "FULL is a word of SQLite's, too",

@@ -213,7 +213,7 @@ def _expected(accepted: Iterable[str]) -> list[str]:
 _KINDS = (
     (
         "a value",
-        {"$name", "(", "-", "[", "a name", "a number", "a string", "true", "false", "null"},
+        {"$name", "(", "-", "[", "a name", "a number", "a string", "case", "true", "false", "null"},
         {"$name", "a name", "a number", "a string"},
     ),
     ("an operator", {"+", "-", "*", "/", "%"}, {"+", "-", "*", "/", "%"}),
