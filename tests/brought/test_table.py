@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import pytest
 
 TABLE = Path(__file__).parent / "table.json"
 SUITE = Path(__file__).parents[1] / "adapters" / "onnx" / "suite.json"
-LIBRARIES = ("transformers", "torchvision", "timm", "keras")
+LIBRARIES = ("transformers", "torchvision", "timm", "keras", "onnxscript")
 Row = dict[str, str]
 
 
@@ -101,8 +102,9 @@ def test_the_zoo_is_as_the_table_says(capsys: Any) -> None:
     from tests.brought import vision
 
     vision.load_torchvision()
-    for library in LIBRARIES:
-        pytest.importorskip(library, reason="the zoo needs it", exc_type=ImportError)
+    missing = [library for library in LIBRARIES if find_spec(library) is None]
+    if missing:
+        pytest.skip(f"the zoo needs {', '.join(missing)}: make test-slow")
     table = run(names())
     with capsys.disabled():
         print("\n" + shown(table))
