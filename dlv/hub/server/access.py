@@ -1,0 +1,217 @@
+"""Who may do what: roles, callers, and the answer 404 for what a caller may not know of."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from enum import IntEnum
+
+import sqlalchemy as sa
+
+from dlv.canonical import timestamp
+from dlv.dataclass import dataclass
+from dlv.hub.server import tables
+
+PREFIX = "dlv_"
+
+
+class Role(IntEnum):
+    """What a role may do includes all that those before it may."""
+
+    NONE = 0
+    READER = 1
+    WRITER = 2
+    MAINTAINER = 3
+    ADMIN = 4
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+ROLES = tuple(role.word for role in Role if role)
+
+
+def role_of(word: str) -> Role:
+    return Role[word.upper()]
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who sends a request. `highest` and the scope are those of the token."""
+
+    user_id: int | None = None
+    name: str = "-"
+    operator: bool = False
+    token_id: int | None = None
+    highest: Role = Role.ADMIN
+    namespace: str | None = None
+    repository: str | None = None
+    origin: str = "-"
+
+    @property
+    def known(self) -> bool:
+        return self.user_id is not None
+
+    def in_scope(self, namespace: str, repository: str | None) -> bool:
+        """Whether the token is for this namespace, or for this repository in it."""
+        if self.namespace is not None and self.namespace != namespace:
+            return False
+        return self.repository is None or self.repository == repository
+
+
+@dataclass(frozen=True)
+class Place:
+    """A repository, and the role of the caller in it."""
+
+    id: int
+    namespace_id: int
+    namespace: str
+    name: str
+    uuid: str
+    public: bool
+    record: str
+    description: str
+    role: Role
+
+    @property
+    def label(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def new_secret() -> tuple[str, str]:
+    """Return a new token, and what is kept of it."""
+    secret = PREFIX + secrets.token_urlsafe(32)
+    return secret, hash_of_secret(secret)
+
+
+def hash_of_secret(secret: str) -> str:
+    """The hash of a token. Tokens are random, so that a fast hash is enough."""
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+_token = sa.select(
+    tables.token.c.id,
+    tables.token.c.user_id,
+    tables.account.c.name,
+    tables.account.c.operator,
+    tables.token.c.role,
+    tables.token.c.namespace,
+    tables.token.c.repository,
+    tables.token.c.used,
+).join(tables.account, tables.account.c.id == tables.token.c.user_id).where(
+    tables.token.c.hash == sa.bindparam("hash"),
+    tables.token.c.kind == sa.bindparam("kind"),
+    tables.token.c.revoked.is_(None),
+    tables.token.c.expires > sa.bindparam("now"),
+    ~tables.account.c.disabled,
+)
+
+
+def caller_of(
+    connection: sa.Connection, secret: str, origin: str, *, kind: str = "token"
+) -> Caller | None:
+    """Return whose token (or session) this is; None if it is not valid."""
+    values = {"hash": hash_of_secret(secret), "kind": kind, "now": timestamp()}
+    row = connection.execute(_token, values).first()
+    if row is None:
+        return None
+    return Caller(
+        user_id=row.user_id,
+        name=row.name,
+        operator=row.operator,
+        token_id=row.id,
+        highest=role_of(row.role),
+        namespace=row.namespace,
+        repository=row.repository,
+        origin=origin,
+    )
+
+
+_namespace = tables.account.alias("namespace")
+_roles = (
+    sa.select(sa.func.max(sa.case({"reader": 1, "writer": 2, "maintainer": 3, "admin": 4},
+                                  value=tables.member.c.role, else_=0)))
+    .where(
+        tables.member.c.user_id == sa.bindparam("user"),
+        tables.member.c.namespace_id == _namespace.c.id,
+        sa.or_(
+            tables.member.c.repository_id.is_(None),
+            tables.member.c.repository_id == tables.repository.c.id,
+        ),
+    )
+    .correlate(_namespace, tables.repository)
+    .scalar_subquery()
+)  # fmt: skip
+_place = (
+    sa.select(
+        tables.repository.c.id, tables.repository.c.namespace_id, tables.repository.c.name,
+        tables.repository.c.uuid, tables.repository.c.visibility, tables.repository.c.record,
+        tables.repository.c.description, _namespace.c.name.label("namespace"),
+        _roles.label("role"),
+    )
+    .join(_namespace, _namespace.c.id == tables.repository.c.namespace_id)
+    .where(
+        _namespace.c.name == sa.bindparam("namespace"),
+        tables.repository.c.name == sa.bindparam("repository"),
+    )
+)  # fmt: skip
+
+
+def place_of(
+    connection: sa.Connection, caller: Caller, namespace: str, repository: str
+) -> Place | None:
+    """Return a repository with the caller's role; None if it does not exist or may not be known.
+
+    Both cases take the same query.
+    """
+    namespace, repository = namespace.lower(), repository.lower()
+    values = {"user": caller.user_id or 0, "namespace": namespace, "repository": repository}
+    row = connection.execute(_place, values).first()
+    if row is None:
+        return None
+    public = row.visibility == "public"
+    role = _effective(
+        caller, namespace, repository, granted=Role(row.role or 0),
+        owner=row.namespace_id == caller.user_id, public=public,
+    )  # fmt: skip
+    if role < Role.READER:
+        return None
+    return Place(
+        id=row.id, namespace_id=row.namespace_id, namespace=row.namespace, name=row.name,
+        uuid=row.uuid, public=public, record=row.record, description=row.description, role=role,
+    )  # fmt: skip
+
+
+def _effective(
+    caller: Caller, namespace: str, repository: str | None, *, granted: Role, owner: bool,
+    public: bool,
+) -> Role:  # fmt: skip
+    role = Role.ADMIN if owner or caller.operator else granted
+    role = min(role, caller.highest) if caller.in_scope(namespace, repository) else Role.NONE
+    return max(role, Role.READER) if public else role
+
+
+_namespace_role = sa.select(tables.account.c.id, tables.member.c.role).outerjoin(
+    tables.member,
+    sa.and_(
+        tables.member.c.namespace_id == tables.account.c.id,
+        tables.member.c.user_id == sa.bindparam("user"),
+        tables.member.c.repository_id.is_(None),
+    ),
+).where(tables.account.c.name == sa.bindparam("namespace"))
+
+
+def namespace_role(
+    connection: sa.Connection, caller: Caller, namespace: str
+) -> tuple[int | None, Role]:
+    """Return the id of a namespace and the role of the caller in all of it."""
+    namespace = namespace.lower()
+    values = {"user": caller.user_id or 0, "namespace": namespace}
+    rows = connection.execute(_namespace_role, values).all()
+    if not rows:
+        return None, Role.NONE
+    granted = max((role_of(row.role) for row in rows if row.role), default=Role.NONE)
+    owner = rows[0].id == caller.user_id
+    role = _effective(caller, namespace, None, granted=granted, owner=owner, public=False)
+    return rows[0].id, role

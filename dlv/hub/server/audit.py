@@ -1,0 +1,74 @@
+"""The audit log: who changed what, in lines that each contain the hash of the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from dlv.canonical import hash_of, timestamp
+from dlv.dataclass import dataclass
+from dlv.hub.server import tables
+from dlv.hub.server.access import Caller
+
+START = "0" * 64
+_LOCK = 0x646C77  # any number that no other program locks
+_HASHED = ("seq", "time", "actor", "origin", "action", "target", "before", "after", "prev")
+
+
+def record(
+    connection: sa.Connection,
+    caller: Caller,
+    action: str,
+    target: str,
+    before: str | None = None,
+    after: str | None = None,
+) -> None:
+    """Append a line, in the transaction of what it tells of."""
+    if connection.dialect.name == "postgresql":
+        # Until the end of the transaction nobody else appends, so that the chain has no forks.
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+    columns = tables.audit.c
+    newest = sa.select(columns.seq, columns.hash).order_by(columns.seq.desc()).limit(1)
+    last = connection.execute(newest).first()
+    line: dict[str, Any] = {
+        "seq": 1 if last is None else last.seq + 1,
+        "time": timestamp(),
+        "actor": caller.name,
+        "origin": caller.origin,
+        "action": action,
+        "target": target[:400],
+        "before": before and before[:200],
+        "after": after and after[:200],
+        "prev": START if last is None else last.hash,
+    }
+    connection.execute(sa.insert(tables.audit).values(**line, hash=_hash(line)))
+
+
+def _hash(line: Mapping[str, Any]) -> str:
+    return hash_of({key: line[key] for key in _HASHED})
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A line that does not follow from the one before it, or was changed."""
+
+    seq: int
+    why: str
+
+
+def faults(connection: sa.Connection) -> Iterator[Fault]:
+    """Yield what shows that the log was changed; a cut at its end needs a noted (seq, hash)."""
+    prev, seq = START, 0
+    query = sa.select(tables.audit).order_by(tables.audit.c.seq)
+    for row in connection.execution_options(yield_per=1000).execute(query).mappings():
+        seq += 1
+        if row["seq"] != seq:
+            yield Fault(seq, f"line {seq} is missing")
+            seq = row["seq"]
+        if row["prev"] != prev:
+            yield Fault(seq, f"line {seq} does not follow from the one before it")
+        if row["hash"] != _hash(row):
+            yield Fault(seq, f"line {seq} was changed")
+        prev = row["hash"]

@@ -1,0 +1,120 @@
+"""The database of a hub: SQLite in a file, or PostgreSQL; opened, and brought to this version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import sqlalchemy as sa
+
+from dlv.dataclass import dataclass
+from dlv.errors import NewerFormat, RemoteError, UsageError
+from dlv.hub.server import tables
+
+POOL = 24  # connections of one process
+# What brings the tables from version n + 1 to n + 2; each runs in the transaction of the upgrade.
+MIGRATIONS: Sequence[Callable[[sa.Connection], None]] = ()
+_LOCK = 0x646C76  # any number that no other program locks
+
+
+@dataclass(frozen=True)
+class HubDatabase:
+    """An open database."""
+
+    engine: sa.Engine
+
+    @property
+    def is_postgres(self) -> bool:
+        return self.engine.dialect.name == "postgresql"
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        with self.engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction that is committed at the end, and undone by an error."""
+        with self.engine.connect().execution_options(writes=True) as connection:
+            with connection.begin():
+                yield connection
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def open_database(url: str, *, migrate: bool = True) -> HubDatabase:
+    """Open the database at an SQLAlchemy URL; create or upgrade its tables."""
+    try:
+        address = sa.engine.make_url(url)
+    except sa.exc.ArgumentError as error:
+        raise UsageError(f"`{url}` is not the address of a database") from error
+    if address.drivername in ("postgresql", "postgres"):
+        address = address.set(drivername="postgresql+psycopg")
+    if address.get_backend_name() not in ("sqlite", "postgresql"):
+        raise UsageError(
+            f"a hub cannot use the database {address.get_backend_name()}",
+            why="known: sqlite, postgresql",
+        )
+    try:
+        database = HubDatabase(_engine(address))
+        if migrate:
+            _migrate(database)
+    except (sa.exc.OperationalError, ModuleNotFoundError) as error:
+        why = str(getattr(error, "orig", error)).strip().partition("\n")[0]
+        raise RemoteError(
+            f"cannot open the database {address.render_as_string(hide_password=True)}", why=why
+        ) from error
+    return database
+
+
+def _engine(address: sa.URL) -> sa.Engine:
+    if address.get_backend_name() == "postgresql":
+        return sa.create_engine(
+            address, pool_size=POOL, max_overflow=POOL, pool_pre_ping=True, pool_timeout=60
+        )
+    engine = sa.create_engine(
+        address, connect_args={"timeout": 60, "check_same_thread": False}, pool_size=POOL,
+        max_overflow=POOL, pool_timeout=60,
+    )  # fmt: skip
+
+    @sa.event.listens_for(engine, "connect")
+    def connected(connection: Any, _: Any) -> None:
+        connection.isolation_level = None  # transactions begin below, not in the driver
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @sa.event.listens_for(engine, "begin")
+    def begun(connection: sa.Connection) -> None:
+        # A transaction that turned into a writer late could fail instead of waiting.
+        writes = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _migrate(database: HubDatabase) -> None:
+    """Create the tables, or upgrade them; all of it or nothing."""
+    with database.writing() as connection:
+        if database.is_postgres:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+        if not sa.inspect(connection).has_table(tables.state.name):
+            tables.metadata.create_all(connection)
+            _set_version(connection, tables.VERSION)
+            return
+        row = sa.select(tables.state.c.value).where(tables.state.c.key == "version")
+        version = int(connection.execute(row).scalar_one())
+        if version > tables.VERSION:
+            raise NewerFormat(
+                f"the database of the hub has version {version}; this dlv knows {tables.VERSION}",
+                hint="pip install --upgrade dlv",
+            )
+        for migrate in MIGRATIONS[version - 1 :]:
+            migrate(connection)
+        _set_version(connection, tables.VERSION)
+
+
+def _set_version(connection: sa.Connection, version: int) -> None:
+    connection.execute(sa.delete(tables.state).where(tables.state.c.key == "version"))
+    connection.execute(sa.insert(tables.state).values(key="version", value=str(version)))
