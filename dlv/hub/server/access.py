@@ -90,21 +90,25 @@ def hash_of_secret(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
-_token = sa.select(
-    tables.token.c.id,
-    tables.token.c.user_id,
-    tables.account.c.name,
-    tables.account.c.operator,
-    tables.token.c.role,
-    tables.token.c.namespace,
-    tables.token.c.repository,
-    tables.token.c.used,
-).join(tables.account, tables.account.c.id == tables.token.c.user_id).where(
-    tables.token.c.hash == sa.bindparam("hash"),
-    tables.token.c.kind == sa.bindparam("kind"),
-    tables.token.c.revoked.is_(None),
-    tables.token.c.expires > sa.bindparam("now"),
-    ~tables.account.c.disabled,
+_token = (
+    sa.select(
+        tables.token.c.id,
+        tables.token.c.user_id,
+        tables.account.c.name,
+        tables.account.c.operator,
+        tables.token.c.role,
+        tables.token.c.namespace,
+        tables.token.c.repository,
+        tables.token.c.used,
+    )
+    .join(tables.account, tables.account.c.id == tables.token.c.user_id)
+    .where(
+        tables.token.c.hash == sa.bindparam("hash"),
+        tables.token.c.kind == sa.bindparam("kind"),
+        tables.token.c.revoked.is_(None),
+        tables.token.c.expires > sa.bindparam("now"),
+        ~tables.account.c.disabled,
+    )
 )
 
 
@@ -192,14 +196,18 @@ def _effective(
     return max(role, Role.READER) if public else role
 
 
-_namespace_role = sa.select(tables.account.c.id, tables.member.c.role).outerjoin(
-    tables.member,
-    sa.and_(
-        tables.member.c.namespace_id == tables.account.c.id,
-        tables.member.c.user_id == sa.bindparam("user"),
-        tables.member.c.repository_id.is_(None),
-    ),
-).where(tables.account.c.name == sa.bindparam("namespace"))
+_namespace_role = (
+    sa.select(tables.account.c.id, tables.member.c.role)
+    .outerjoin(
+        tables.member,
+        sa.and_(
+            tables.member.c.namespace_id == tables.account.c.id,
+            tables.member.c.user_id == sa.bindparam("user"),
+            tables.member.c.repository_id.is_(None),
+        ),
+    )
+    .where(tables.account.c.name == sa.bindparam("namespace"))
+)
 
 
 def namespace_role(
