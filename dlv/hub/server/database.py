@@ -36,9 +36,9 @@ class HubDatabase:
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """A transaction that is committed at the end, and undone by an error."""
-        with self.engine.connect().execution_options(writes=True) as connection:
-            with connection.begin():
-                yield connection
+        engine = self.engine.execution_options(writes=True)
+        with engine.begin() as connection:
+            yield connection
 
     def close(self) -> None:
         self.engine.dispose()
@@ -59,8 +59,12 @@ def open_database(url: str, *, migrate: bool = True) -> HubDatabase:
         )
     try:
         database = HubDatabase(_engine(address))
-        if migrate:
-            _migrate(database)
+        try:
+            if migrate:
+                _migrate(database)
+        except BaseException:
+            database.close()
+            raise
     except (sa.exc.OperationalError, ModuleNotFoundError) as error:
         why = str(getattr(error, "orig", error)).strip().partition("\n")[0]
         raise RemoteError(
