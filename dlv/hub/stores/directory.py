@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import dlv.disk.durable as durable
 from dlv.disk.durable import TemporaryFile
 from dlv.errors import RemoteError
-from dlv.hub.stores.interface import MissingObject, Store
+from dlv.hub.stores.interface import Entry, MissingObject, Store
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 
@@ -83,6 +84,11 @@ class DirectoryStore(Store):
             inside = Path(folder).relative_to(self.folder).as_posix()
             keys += [f"{inside}/{name}" for name in names]
         return [key for key in keys if key.startswith(prefix)]
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        for key in self.keys(prefix):
+            if (status := self._status(key)) is not None:
+                yield Entry(key, status.st_size, status.st_mtime)
 
     def _delete(self, key: str) -> None:
         durable.unlink(self._path(key))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from dlv.errors import RemoteError
 
@@ -16,6 +18,14 @@ class MissingObject(Exception):
     def __init__(self, key: str) -> None:
         super().__init__(key)
         self.key = key
+
+
+class Entry(NamedTuple):
+    """An object in a listing; `modified` is in seconds, by the store's clock."""
+
+    key: str
+    size: int
+    modified: float
 
 
 class Traffic:
@@ -99,6 +109,13 @@ class Store(ABC):
         """Return keys that begin with a prefix, sorted; RemoteError if the store cannot list."""
         self.traffic.add(requests=1)
         return sorted(self._keys(prefix))
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        """Yield the objects whose keys begin with a prefix, in any order."""
+        for key in self.keys(prefix):
+            size, modified = self.size(key), self.modified(key)
+            if size is not None and modified is not None:
+                yield Entry(key, size, modified)
 
     def delete(self, key: str) -> None:
         self.traffic.add(requests=1)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import configparser
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from dlv.errors import DlvError, RemoteError, UsageError, require
-from dlv.hub.stores.interface import MissingObject, Store
+from dlv.hub.stores.interface import Entry, MissingObject, Store
 
 EXTRA = "remote"
 _CLIENT = {"timeout": "10m", "connect_timeout": "10s", "user_agent": "dlv"}
@@ -115,6 +115,19 @@ class ObjectStore(Store):
         except Exception as error:
             raise self._translated(prefix, error) from error
         return [key for key in keys if key.startswith(prefix)] if rest else keys
+
+    def entries(self, prefix: str) -> Iterator[Entry]:
+        self._check_writable()
+        folder, _, rest = prefix.rpartition("/")
+        try:
+            for page in self._obstore.list(self._store, folder or None):
+                self.traffic.add(requests=1)
+                for each in page:
+                    if not rest or each["path"].startswith(prefix):
+                        moment = each["last_modified"].timestamp()
+                        yield Entry(str(each["path"]), int(each["size"]), float(moment))
+        except Exception as error:
+            raise self._translated(prefix, error) from error
 
     def _delete(self, key: str) -> None:
         self._check_writable()
