@@ -34,6 +34,16 @@ class HubDatabase:
             yield connection
 
     @contextmanager
+    def snapshot(self) -> Iterator[sa.Connection]:
+        """A transaction that reads the whole database as of one moment."""
+        with self.engine.connect() as connection:
+            if self.is_postgres:
+                connection.execution_options(
+                    isolation_level="REPEATABLE READ", postgresql_readonly=True
+                )
+            yield connection
+
+    @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
         """A transaction that is committed at the end, and undone by an error."""
         engine = self.engine.execution_options(writes=True)
