@@ -10,27 +10,28 @@ import datetime
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 
 import sqlalchemy as sa
 
 import dlv.objects.manifest as manifest_format
-from dlv.canonical import hash_bytes, hasher, moment_of, timestamp
+from dlv.canonical import current_moment, hash_bytes, hasher, timestamp
 from dlv.dataclass import dataclass
 from dlv.errors import Damaged, DlvError
 from dlv.hub.history import MOST_MANIFEST, published
 from dlv.hub.locator import MOST_BYTES, decode_locator
 from dlv.hub.records import REMOTE_FILE, Ref, decode_ref, decode_remote, object_key
-from dlv.hub.server import audit, tables
+from dlv.hub.server import audit, objects, tables
+from dlv.hub.server.access import Place, Role
 from dlv.hub.server.hub import Hub
 from dlv.hub.stores.interface import Entry, MissingObject, Store
 
 PIECE = 32 << 20  # bytes that are read at once to hash an object
 THREADS = 8
 GRACE = datetime.timedelta(days=1)  # younger bytes without a row may belong to a running upload
-_OBJECT = re.compile(r"(packs|manifests|locators|facts)/([0-9a-f]{2})/([0-9a-f]{64})\.[a-z]+\Z")
+_OBJECT = re.compile(r"(packs|manifests|locators|facts)/[0-9a-f]{2}/([0-9a-f]{64})\.[a-z]+\Z")
 _UUID = re.compile(r"([0-9a-f]{64})/(.+)\Z", re.DOTALL)
 
 Progress = Callable[[int], None]
@@ -49,10 +50,10 @@ class Fault:
 
 @dataclass(frozen=True)
 class Leftover:
-    """What nothing needs any more: bytes without a row, expired uploads and leases."""
+    """What nothing needs: bytes without a row, expired uploads and leases, cut-off deletions."""
 
     place: str
-    kind: str  # object, upload, lease
+    kind: str  # object, upload, lease, deletion
     object: str
     size: int
     deleted: bool = False
@@ -107,8 +108,7 @@ class Checker:
     def run(self) -> Report:
         with self.hub.database.reading() as connection:
             repositories = [
-                (row.id, f"{row.namespace}/{row.name}")
-                for row in connection.execute(_repositories)
+                (row.id, f"{row.namespace}/{row.name}") for row in connection.execute(_repositories)
             ]
         for number, label in repositories:
             rows = self._rows(number, label)
@@ -215,7 +215,9 @@ class Checker:
         for row in rows.refs:
             name = row["name"]
             if folded.setdefault(name.lower(), name) != name:
-                self._fault("history", name, f"its name differs from {folded[name.lower()]} in case")
+                self._fault(
+                    "history", name, f"its name differs from {folded[name.lower()]} in case"
+                )
             chain = chains.setdefault(name, [])
             if name in stopped:
                 continue
@@ -303,8 +305,7 @@ class Checker:
         values = {"repository_id": repository_id, **dict(zip(names, row, strict=True))}
         need = tables.need
         with self.hub.database.writing() as connection:
-            where = sa.and_(*(need.c[key] == value for key, value in values.items()))
-            connection.execute(sa.delete(need).where(where))
+            connection.execute(sa.delete(need).where(_equal(need, values)))
             if missing:
                 connection.execute(sa.insert(need).values(**values))
 
@@ -316,8 +317,8 @@ class Checker:
         others = []
         for entry in store.entries(""):
             match = _OBJECT.match(entry.key)
-            if match and object_key(match[1], match[3]) == entry.key:
-                stored[match[1], match[3]] = entry
+            if match and object_key(match[1], match[2]) == entry.key:
+                stored[match[1], match[2]] = entry
             elif entry.key != REMOTE_FILE:
                 others.append(entry)
         self.report.checked["objects"] += len(rows.objects)
@@ -397,22 +398,28 @@ class Checker:
             return list(connection.execute(query).scalars())
 
     def _delete_object(self, rows: _Repository, store: Store, key: str) -> bool:
-        """Delete bytes, unless somebody is sending them; a row keeps uploads away meanwhile."""
+        """Delete bytes, unless somebody is sending them.
+
+        A row that says `deleting` keeps publishers away from an object meanwhile.
+        """
         match = _OBJECT.match(key)
         if match is None:
             store.delete(key)
             return True
-        kind, digest = match[1], match[3]
+        table = tables.object_
+        own = {"repository_id": rows.id, "kind": match[1], "hash": match[2]}
         with self.hub.database.writing() as connection:
             lock = sa.select(tables.repository.c.id).where(tables.repository.c.id == rows.id)
-            connection.execute(lock.with_for_update())
-            for table in (tables.object_, tables.upload):
-                query = sa.select(table.c.hash).where(
-                    table.c.repository_id == rows.id, table.c.kind == kind, table.c.hash == digest
-                )
-                if connection.execute(query).first() is not None:
+            if connection.execute(lock.with_for_update()).first() is None:
+                return False
+            for other in (tables.object_, tables.upload):
+                if connection.execute(sa.select(other.c.hash).where(_equal(other, own))).first():
                     return False
-            store.delete(key)
+            values = {**own, "size": 0, "touched": timestamp(), "deleting": True}
+            connection.execute(sa.insert(table).values(**values))
+        store.delete(key)
+        with self.hub.database.writing() as connection:
+            connection.execute(sa.delete(table).where(_equal(table, own), table.c.deleting))
         return True
 
     # The whole hub
@@ -434,15 +441,46 @@ class Checker:
             )
 
     def _check_leftover_rows(self) -> None:
-        now = timestamp()
-        for kind, table in (("upload", tables.upload), ("lease", tables.lease)):
-            query = sa.select(table).where(table.c.expires < now)
+        """Find uploads and leases that have expired, and deletions that did not end."""
+        now, old = timestamp(), timestamp(current_moment() - self._grace)
+        upload, lease, object_ = tables.upload, tables.lease, tables.object_
+        expired = (
+            ("upload", upload, upload.c.expires < now),
+            ("lease", lease, lease.c.expires < now),
+            ("deletion", object_, sa.and_(object_.c.deleting, object_.c.touched < old)),
+        )
+        for kind, table, condition in expired:
+            query = _repositories.add_columns(tables.repository.c.uuid, *table.columns)
+            query = query.join(table, table.c.repository_id == tables.repository.c.id)
             with self.hub.database.reading() as connection:
-                rows = connection.execute(query).mappings().all()
+                rows = connection.execute(query.where(condition)).mappings().all()
             for row in rows:
-                name = str(row["lease"] if kind == "lease" else object_key(row["kind"], row["hash"]))
-                size = row.get("size", 0)
-                self.report.leftovers.append(Leftover("-", kind, name, size))
+                name = row["lease"] if kind == "lease" else object_key(row["kind"], row["hash"])
+                label = f"{row['namespace']}/{row['name']}"
+                self.report.leftovers.append(
+                    Leftover(label, kind, name, row.get("size", 0), self.repair)
+                )
+            if self.repair:
+                for number in {row["repository_id"] for row in rows}:
+                    marked = [
+                        (row["kind"], row["hash"])
+                        for row in rows
+                        if kind == "deletion" and row["repository_id"] == number
+                    ]
+                    self._clear(number, marked)
+
+    def _clear(self, number: int, marked: list[tuple[str, str]]) -> None:
+        with self.hub.database.reading() as connection:
+            row = connection.execute(
+                _repositories.add_columns(tables.repository).where(tables.repository.c.id == number)
+            ).first()
+        if row is not None:
+            place = Place(
+                id=number, namespace_id=row.namespace_id, namespace=row.namespace, name=row.name,
+                uuid=row.uuid, public=False, record="", description="", role=Role.ADMIN,
+            )  # fmt: skip
+            objects.drop_expired(self.hub, place)
+            objects.delete_marked(self.hub, place, marked)
 
     def _check_counters(self) -> None:
         """Compare what accounts use with the sums of their objects and uploads."""
@@ -469,6 +507,10 @@ class Checker:
                         )
                     why = f"`{column}` is {row[column]} bytes, and the sum is {total}"
                     self._fault("quota", row["name"], why, repaired=self.repair)
+
+
+def _equal(table: sa.Table, values: Mapping[str, object]) -> sa.ColumnElement[bool]:
+    return sa.and_(*(table.c[key] == value for key, value in values.items()))
 
 
 _repositories = (
