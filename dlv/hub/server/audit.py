@@ -50,6 +50,28 @@ def _hash(line: Mapping[str, Any]) -> str:
     return hash_of({key: line[key] for key in _HASHED})
 
 
+def lines(
+    connection: sa.Connection, place: str | None = None, *, after: int = 0, most: int = 100
+) -> list[dict[str, Any]]:
+    """Return lines after a number, oldest first; `place`: a namespace, or a repository."""
+    target = tables.audit.c.target
+    query = sa.select(tables.audit).where(tables.audit.c.seq > after)
+    if place is not None:
+        place = place.lower()
+        below = [target.startswith(f"{place}{mark}", autoescape=True) for mark in ":/"]
+        query = query.where(sa.or_(target == place, *below))
+    query = query.order_by(tables.audit.c.seq).limit(most)
+    return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def newest(connection: sa.Connection) -> tuple[int, str]:
+    """Return the number and hash of the newest line; who notes them can find a cut log."""
+    columns = tables.audit.c
+    query = sa.select(columns.seq, columns.hash).order_by(columns.seq.desc()).limit(1)
+    row = connection.execute(query).first()
+    return (0, START) if row is None else (row.seq, row.hash)
+
+
 @dataclass(frozen=True)
 class Fault:
     """A line that does not follow from the one before it, or was changed."""
@@ -69,6 +91,6 @@ def faults(connection: sa.Connection) -> Iterator[Fault]:
             seq = row["seq"]
         if row["prev"] != prev:
             yield Fault(seq, f"line {seq} does not follow from the one before it")
-        if row["hash"] != _hash(row):
+        if row["hash"] != _hash(dict(row)):
             yield Fault(seq, f"line {seq} was changed")
         prev = row["hash"]

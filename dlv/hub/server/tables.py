@@ -12,6 +12,11 @@ Time = sa.String(27)  # as dlv.canonical.timestamp writes it, so that text order
 Hash = sa.String(64)
 
 
+def _plain(length: int) -> sa.String:
+    """Text that PostgreSQL compares byte by byte, as SQLite does."""
+    return sa.String(length).with_variant(sa.String(length, collation="C"), "postgresql")
+
+
 def _key() -> sa.Column[int]:
     return sa.Column("id", Key, primary_key=True, autoincrement=True)
 
@@ -65,6 +70,8 @@ repository = sa.Table(
     sa.Column("record", sa.Text, nullable=False),  # its dlv-remote.json
     sa.Column("created", Time, nullable=False),
     sa.Column("changed", Time, nullable=False),  # when the last ref was written
+    # How often its cards were changed, so that copies of them can be brought up to date.
+    sa.Column("cards", sa.BigInteger, nullable=False, default=0),
     sa.UniqueConstraint("namespace_id", "name"),
 )
 
@@ -109,6 +116,7 @@ login = sa.Table(
     sa.Column("code", sa.String(12), unique=True),  # what a person compares
     sa.Column("user_id", Key, sa.ForeignKey("account.id")),  # who has confirmed it
     sa.Column("role", sa.String(12), nullable=False),
+    sa.Column("until", Time),  # when the token ends at the latest
     sa.Column("expires", Time, nullable=False),
 )
 
@@ -205,55 +213,73 @@ audit = sa.Table(
 )
 
 # Cards are derived from refs, manifests and packs: `dlv hub check --rebuild` makes them again.
+# Text that is compared or sorted is compared byte by byte, by all databases in the same way.
 card = sa.Table(
     "card",
     metadata,
-    _key(),
+    _key(),  # newer versions have higher ones
     _repository(),
     sa.Column("manifest", Hash, nullable=False),
-    sa.Column("name", sa.String(128), nullable=False),
+    sa.Column("locator", Hash, nullable=False),  # that of which it was made
+    sa.Column("whole", sa.Boolean, nullable=False),  # false: only what the manifest says
+    sa.Column("name", _plain(128), nullable=False),
     sa.Column("number", sa.BigInteger, nullable=False),
     sa.Column("created", Time, nullable=False),
-    sa.Column("author", sa.Text, nullable=False),
-    sa.Column("message", sa.Text, nullable=False),
-    sa.Column("framework", sa.String(64)),
-    sa.Column("task", sa.String(200)),  # lower case, as `license`
-    sa.Column("license", sa.String(200)),
     sa.Column("bytes", sa.BigInteger, nullable=False),
     sa.Column("parameters", sa.BigInteger, nullable=False),
     sa.Column("network", Hash),
-    sa.Column("record", sa.Text, nullable=False),  # as dlv.hub.index.record_of has it
-    sa.Column("words", sa.Text, nullable=False),  # what is searched, as words between blanks
     sa.UniqueConstraint("repository_id", "manifest", "name"),
-    sa.Index("card_task", "task"),
-    sa.Index("card_license", "license"),
-    sa.Index("card_network", "network"),
+    sa.Index("card_repository", "repository_id", "id"),
+    sa.Index("card_model", "repository_id", "name", "number"),
+    sa.Index("card_created", "created", "id"),
+    sa.Index("card_name", "name", "number", "id"),
+    sa.Index("card_bytes", "bytes", "id"),
+    sa.Index("card_parameters", "parameters", "id"),
+    sa.Index("card_network", "network", "id"),
     sqlite_autoincrement=True,
 )
 
+# dlv.hub.server.full_text keeps an index over `words`.
+card_text = sa.Table(
+    "card_text",
+    metadata,
+    sa.Column(
+        "card_id",
+        Key,
+        sa.ForeignKey("card.id", ondelete="CASCADE"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    sa.Column("ranked", sa.Text, nullable=False),  # words of fields, as dlv.hub.server.words writes
+    sa.Column("words", sa.Text, nullable=False),  # all of them, between blanks
+    sa.Column("record", sa.Text, nullable=False),  # as dlv.hub.index.record_of has it
+)
+
+# Several runs of a version can have a metric of one name.
 card_figure = sa.Table(
     "card_figure",
     metadata,
     sa.Column("card_id", Key, sa.ForeignKey("card.id", ondelete="CASCADE"), primary_key=True),
-    sa.Column("name", sa.String(200), primary_key=True),
+    sa.Column("name", _plain(200), primary_key=True),
     sa.Column("kind", sa.String(8), primary_key=True),  # last, min, max; setting
-    sa.Column("value", sa.Double, nullable=False),
+    sa.Column("value", sa.Double, primary_key=True),
     sa.Index("card_figure_value", "name", "kind", "value", "card_id"),
+    sqlite_with_rowid=False,
 )
 
-card_tag = sa.Table(
-    "card_tag",
+# Networks, which many cards share, with the names and operations of their layers in lower case.
+network = sa.Table(
+    "network",
     metadata,
-    sa.Column("card_id", Key, sa.ForeignKey("card.id", ondelete="CASCADE"), primary_key=True),
-    sa.Column("tag", sa.String(200), primary_key=True),
-    sa.Index("card_tag_tag", "tag", "card_id"),
+    sa.Column("hash", Hash, primary_key=True),
+    sa.Column("record", sa.LargeBinary, nullable=False),  # its canonical form, compressed
 )
 
-# Names and operations of the layers of a network, in lower case; many cards share a network.
 network_layer = sa.Table(
     "network_layer",
     metadata,
     sa.Column("network", Hash, primary_key=True),
-    sa.Column("layer", sa.String(200), primary_key=True),
-    sa.Index("network_layer_layer", "layer"),
+    sa.Column("layer", _plain(200), primary_key=True),
+    sa.Index("network_layer_layer", "layer", "network"),
+    sqlite_with_rowid=False,
 )
