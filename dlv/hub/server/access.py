@@ -132,31 +132,31 @@ def caller_of(
     )
 
 
-_namespace = tables.account.alias("namespace")
+namespaces = tables.account.alias("namespace")
 _roles = (
     sa.select(sa.func.max(sa.case({"reader": 1, "writer": 2, "maintainer": 3, "admin": 4},
                                   value=tables.member.c.role, else_=0)))
     .where(
         tables.member.c.user_id == sa.bindparam("user"),
-        tables.member.c.namespace_id == _namespace.c.id,
+        tables.member.c.namespace_id == namespaces.c.id,
         sa.or_(
             tables.member.c.repository_id.is_(None),
             tables.member.c.repository_id == tables.repository.c.id,
         ),
     )
-    .correlate(_namespace, tables.repository)
+    .correlate(namespaces, tables.repository)
     .scalar_subquery()
 )  # fmt: skip
 _place = (
     sa.select(
         tables.repository.c.id, tables.repository.c.namespace_id, tables.repository.c.name,
         tables.repository.c.uuid, tables.repository.c.visibility, tables.repository.c.record,
-        tables.repository.c.description, _namespace.c.name.label("namespace"),
+        tables.repository.c.description, namespaces.c.name.label("namespace"),
         _roles.label("role"),
     )
-    .join(_namespace, _namespace.c.id == tables.repository.c.namespace_id)
+    .join(namespaces, namespaces.c.id == tables.repository.c.namespace_id)
     .where(
-        _namespace.c.name == sa.bindparam("namespace"),
+        namespaces.c.name == sa.bindparam("namespace"),
         tables.repository.c.name == sa.bindparam("repository"),
     )
 )  # fmt: skip
@@ -211,9 +211,12 @@ _namespace_role = (
 
 
 def namespace_role(
-    connection: sa.Connection, caller: Caller, namespace: str
+    connection: sa.Connection, caller: Caller, namespace: str, repository: str | None = None
 ) -> tuple[int | None, Role]:
-    """Return the id of a namespace and the role of the caller in all of it."""
+    """Return the id of a namespace and the role of the caller in all of it.
+
+    `repository`: a token for it alone counts, too, such as for creating it.
+    """
     namespace = namespace.lower()
     values = {"user": caller.user_id or 0, "namespace": namespace}
     rows = connection.execute(_namespace_role, values).all()
@@ -221,5 +224,45 @@ def namespace_role(
         return None, Role.NONE
     granted = max((role_of(row.role) for row in rows if row.role), default=Role.NONE)
     owner = rows[0].id == caller.user_id
-    role = _effective(caller, namespace, None, granted=granted, owner=owner, public=False)
+    role = _effective(caller, namespace, repository, granted=granted, owner=owner, public=False)
     return rows[0].id, role
+
+
+def readable(caller: Caller) -> sa.ColumnElement[bool]:
+    """Return the condition on `repository`, joined to its namespace, that the caller may read it.
+
+    The namespace is the table `namespaces`.
+    """
+    repository, member = tables.repository.c, tables.member.c
+    public = repository.visibility == "public"
+    if not caller.known:
+        return public
+    private: sa.ColumnElement[bool] = sa.true()
+    if not caller.operator:
+        private = sa.or_(
+            repository.namespace_id == caller.user_id,
+            sa.exists().where(
+                member.user_id == caller.user_id,
+                member.namespace_id == repository.namespace_id,
+                sa.or_(member.repository_id.is_(None), member.repository_id == repository.id),
+            ),
+        )
+    if caller.namespace is not None:
+        private = sa.and_(private, namespaces.c.name == caller.namespace)
+    if caller.repository is not None:
+        private = sa.and_(private, repository.name == caller.repository)
+    return sa.or_(public, private)
+
+
+def visible_repositories(
+    connection: sa.Connection, caller: Caller, namespace: str
+) -> list[dict[str, str]]:
+    """Return the repositories of a namespace that the caller may read, by name."""
+    columns = tables.repository.c
+    query = (
+        sa.select(columns.name, columns.visibility, columns.description, columns.changed)
+        .join(namespaces, namespaces.c.id == columns.namespace_id)
+        .where(namespaces.c.name == namespace.lower(), readable(caller))
+        .order_by(columns.name)
+    )
+    return [dict(row) for row in connection.execute(query).mappings()]

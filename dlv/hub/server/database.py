@@ -28,6 +28,12 @@ class HubDatabase:
     def is_postgres(self) -> bool:
         return self.engine.dialect.name == "postgresql"
 
+    @property
+    def in_use(self) -> int:
+        """Number of connections that requests are using."""
+        pool = self.engine.pool
+        return pool.checkedout() if isinstance(pool, sa.pool.QueuePool) else 0
+
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         with self.engine.connect() as connection:
@@ -85,9 +91,7 @@ def open_database(url: str, *, migrate: bool = True) -> HubDatabase:
 
 def _engine(address: sa.URL) -> sa.Engine:
     if address.get_backend_name() == "postgresql":
-        return sa.create_engine(
-            address, pool_size=POOL, max_overflow=POOL, pool_pre_ping=True, pool_timeout=60
-        )
+        return sa.create_engine(address, pool_size=POOL, max_overflow=POOL, pool_timeout=60)
     engine = sa.create_engine(
         address, connect_args={"timeout": 60, "check_same_thread": False}, pool_size=POOL,
         max_overflow=POOL, pool_timeout=60,

@@ -9,40 +9,14 @@ from typing import Any, TypeVar, cast
 
 from dlv.canonical import dumps, loads
 from dlv.dataclass import dataclass
-from dlv.errors import Damaged, DlvError, NewerFormat
+from dlv.errors import Damaged, NewerFormat
 from dlv.hub.server.access import Caller, Place, Role
 from dlv.hub.server.hub import Hub
+from dlv.hub.server.refusal import Refused
 from dlv.objects import record as records
 
 T = TypeVar("T")
 JSON = "application/json"
-
-
-class Refused(Exception):
-    """An answer other than success: the status, and what happened in words."""
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        *,
-        why: str | None = None,
-        hint: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.error = DlvError(message, why=why, hint=hint)
-        self.headers = dict(headers or {})
-
-
-def not_found() -> Refused:
-    """The one answer for what does not exist and for what the caller may not know of."""
-    return Refused(
-        404,
-        "not found",
-        hint="check the address; a private repository requires a token: dlv login URL",
-    )
 
 
 @dataclass(frozen=True)
@@ -67,6 +41,7 @@ class Exchange:
 
     hub: Hub
     caller: Caller
+    method: str
     parts: Mapping[str, str]
     query: Mapping[str, str]
     headers: Mapping[str, str]

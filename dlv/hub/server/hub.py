@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
+import sqlalchemy as sa
+
 import dlv.disk.durable as durable
+from dlv.canonical import timestamp
 from dlv.errors import UsageError
+from dlv.hub.server import tables
+from dlv.hub.server.access import Caller, Place
 from dlv.hub.server.database import HubDatabase, open_database
+from dlv.hub.server.limiting import Buffers
 from dlv.hub.server.settings import Settings
 from dlv.hub.stores.interface import Store
+from dlv.hub.stores.objects import ObjectStore
 from dlv.hub.stores.opening import open_store
 
 DATABASE = "hub.db"  # in the folder of `--data`, unless another database is named
 OBJECTS = "objects"
+SIGNED = timedelta(minutes=15)  # that a signed address can be used
 
 
 class Hub:
@@ -25,17 +37,74 @@ class Hub:
         self.settings = settings
         self.limits = settings.limits
         self.environ = environ
+        self.log: Callable[[str, str, Exception], None] = lambda *_: None
+        self._lock = threading.Lock()
+        self._cards: set[int] = set()  # repositories whose cards will be made
+        self.buffers = Buffers(settings.limits.buffered)
+        self._used: dict[int, float] = {}  # when the use of a token was noted last
+        self._after = ThreadPoolExecutor(1, thread_name_prefix="dlv-hub")
         self.database: HubDatabase = open_database(settings.database)
 
     def store_of(self, uuid: str) -> Store:
         """Return the store of one repository, laid out like any remote."""
         return open_store(f"{self.settings.store.rstrip('/')}/{uuid}", self.environ)
 
+    def signed(self, uuid: str, key: str, method: str) -> str | None:
+        """Return an address at which a client reads or writes one object for some minutes."""
+        store = self.store_of(uuid)
+        return store.signed(key, method, SIGNED) if isinstance(store, ObjectStore) else None
+
+    def note_published(self, place: Place) -> None:
+        """Make the cards of new versions, after the request has been answered."""
+        with self._lock:
+            due = place.id not in self._cards
+            self._cards.add(place.id)
+        if due:
+            self._after.submit(self._make_cards, place)
+
+    @property
+    def cards_waiting(self) -> int:
+        """Number of repositories whose cards will be made."""
+        return len(self._cards)
+
+    def _make_cards(self, place: Place) -> None:
+        from dlv.hub.server.cards import make_cards
+
+        with self._lock:
+            self._cards.discard(place.id)
+        try:
+            make_cards(self, place.id, place.uuid, place.label)
+        except Exception as error:  # the next publish, or the next start, tries again
+            self.log("cards", place.label, error)
+
+    def note_use(self, caller: Caller) -> None:
+        """Note that a token was used, at most once a minute."""
+        now = time.monotonic()
+        with self._lock:
+            if caller.token_id is None or now - self._used.get(caller.token_id, -61.0) < 60:
+                return
+            if len(self._used) > 10_000:
+                self._used.clear()
+            self._used[caller.token_id] = now
+        self._after.submit(self._write_use, caller.token_id)
+
+    def _write_use(self, token_id: int) -> None:
+        token = tables.token
+        try:
+            with self.database.writing() as connection:
+                connection.execute(
+                    sa.update(token).where(token.c.id == token_id).values(used=timestamp())
+                )
+        except sa.exc.SQLAlchemyError as error:
+            self.log("token", str(token_id), error)
+
     @property
     def tmp(self) -> Path:
         return durable.make_directory(self.settings.data / "tmp")
 
     def close(self) -> None:
+        """Finish what has begun, and close the database."""
+        self._after.shutdown(wait=True)
         self.database.close()
 
 

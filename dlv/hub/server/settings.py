@@ -19,7 +19,8 @@ class Limits:
     ref: int = 64 << 10
     document: int = 4 * MIB  # JSON bodies of other requests
     hashes: int = 10_000  # in one batch
-    object: int = 1 << 40
+    object: int = 256 * MIB
+    buffered: int = 512 * MIB  # of uploads that one process has in memory
     quota: int | None = None  # of a namespace that has none of its own
     requests: int = 6000  # a minute for each token
     anonymous: int = 1200  # a minute for each address without a token

@@ -32,9 +32,15 @@ _RETRY = {
 class ObjectStore(Store):
     """A bucket or a prefix in it, or a folder on a web server, which can only be read."""
 
-    def __init__(self, url: str, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        url: str,
+        environ: Mapping[str, str],
+        answers: Mapping[str, bytes | None] | None = None,
+    ) -> None:
+        """`answers`: objects that were read before, each of which is used once; None: missing."""
         super().__init__()
-        self.url = url
+        self.url, self._answers = url, dict(answers or {})
         self._obstore: Any = require("obstore", EXTRA)
         self._errors: Any = require("obstore.exceptions", EXTRA)
         # obstore raises the first for `get`, and the second for `head`.
@@ -55,6 +61,11 @@ class ObjectStore(Store):
             raise UsageError(f"cannot use the address {self.url}", why=_why(error)) from error
 
     def _get(self, key: str, most: int) -> bytes:
+        if key in self._answers:
+            answer = self._answers.pop(key)
+            if answer is None:
+                raise MissingObject(key)
+            return answer
         try:
             result = self._obstore.get(self._store, key)
             if result.meta["size"] > most:
@@ -135,6 +146,15 @@ class ObjectStore(Store):
             self._obstore.delete(self._store, key)
         except self._missing:
             pass
+        except Exception as error:
+            raise self._translated(key, error) from error
+
+    def signed(self, key: str, method: str, lasts: timedelta) -> str | None:
+        """Return an address for one object and method; None if the store cannot sign."""
+        if not self.url.startswith(("s3://", "gs://", "az://")):
+            return None
+        try:
+            return str(self._obstore.sign(self._store, method, key, lasts))
         except Exception as error:
             raise self._translated(key, error) from error
 

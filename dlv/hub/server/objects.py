@@ -1,0 +1,506 @@
+"""Objects of a repository: what is there, what is on its way, and what is deleted.
+
+Bytes are written to the store first and get their row second. Deletion goes the other way round:
+the row is marked, the bytes are deleted, then the row is. What an interruption leaves behind is
+either not visible or deleted by the next run.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+import sqlalchemy as sa
+
+from dlv.canonical import current_moment, hash_bytes, moment_of, timestamp
+from dlv.dataclass import dataclass
+from dlv.errors import RemoteError
+from dlv.hub.records import object_key
+from dlv.hub.server import audit, tables
+from dlv.hub.server.access import Caller, Place
+from dlv.hub.server.hub import Hub
+from dlv.hub.server.refusal import Refused
+from dlv.hub.server.repositories import lock
+from dlv.hub.stores.interface import MissingObject, Store
+
+KINDS = ("packs", "manifests", "locators", "facts")
+LASTS = datetime.timedelta(days=7)  # of leases, and of uploads that do not go on
+PIECE = 4 << 20  # bytes that are read at once for a download
+# Uploads that are put together in memory at the same time.
+_ASSEMBLING = threading.BoundedSemaphore(3)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An object that a client wants to have in a repository."""
+
+    kind: str
+    hash: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Upload:
+    """Bytes on their way; `offset` of `size` have arrived."""
+
+    kind: str
+    hash: str
+    size: int
+    offset: int
+    nonce: str
+
+    def part(self, start: int) -> str:
+        return f"uploads/{self.nonce}/{start:020}"
+
+    @property
+    def direct(self) -> str:
+        """Where a client writes that has a signed address."""
+        return f"uploads/{self.nonce}/direct"
+
+
+def _in_days(span: datetime.timedelta) -> str:
+    return timestamp(current_moment() + span)
+
+
+def check_size(hub: Hub, wanted: Wanted) -> None:
+    """Refuse a kind that does not exist, and what is too large for its kind."""
+    limits = hub.limits
+    most = {
+        "packs": limits.object,
+        "manifests": limits.manifest,
+        "locators": limits.locator,
+        "facts": limits.manifest,
+    }.get(wanted.kind)
+    if most is None:
+        raise Refused(422, f"`{wanted.kind}` is not a kind of object", why=", ".join(KINDS))
+    if wanted.size > most:
+        raise Refused(413, f"an object of {wanted.kind} has at most {most} bytes")
+
+
+def size_of(connection: sa.Connection, repository_id: int, kind: str, digest: str) -> int | None:
+    """Return the size of an object of this repository, None if it is not there."""
+    values = {"repository": repository_id, "kind": kind, "hash": digest}
+    size = connection.execute(_size, values).scalar()
+    return None if size is None else int(size)
+
+
+_size = sa.select(tables.object_.c.size).where(
+    tables.object_.c.repository_id == sa.bindparam("repository"),
+    tables.object_.c.kind == sa.bindparam("kind"),
+    tables.object_.c.hash == sa.bindparam("hash"),
+    ~tables.object_.c.deleting,
+)
+
+
+def pieces(store: Store, key: str, start: int, length: int) -> Iterator[bytes]:
+    """Yield a range of an object, a few MiB at a time."""
+    while length > 0:
+        count = min(PIECE, length)
+        yield store.get_range(key, start, count)
+        start += count
+        length -= count
+
+
+def batch(
+    hub: Hub, caller: Caller, place: Place, wanted: Sequence[Wanted]
+) -> list[tuple[Wanted, Upload | None]]:
+    """Return the upload of each object, None if it is there; reserve what uploads need.
+
+    Only this repository counts: what others have is never said. Objects that are there are kept
+    from being deleted for the time that a publisher needs.
+    """
+    for each in wanted:
+        check_size(hub, each)
+    result: list[tuple[Wanted, Upload | None]] = []
+    with hub.database.writing() as connection:
+        present = _present(connection, place.id, wanted)
+        begun = {(u.kind, u.hash): u for u in uploads(connection, place.id, wanted)}
+        for each in {(w.kind, w.hash): w for w in wanted}.values():
+            key = (each.kind, each.hash)
+            if key in present:
+                result.append((each, None))
+                continue
+            upload = begun.get(key)
+            if upload is not None and upload.size != each.size:
+                _drop(connection, place, upload)
+                upload = None
+            if upload is None:
+                upload = _begin(hub, connection, caller, place, each)
+            result.append((each, upload))
+    return result
+
+
+def _present(
+    connection: sa.Connection, repository_id: int, wanted: Sequence[Wanted]
+) -> set[tuple[str, str]]:
+    """Return (kind, hash) of the objects that are there, and note that they were wanted now."""
+    table = tables.object_
+    found: set[tuple[str, str]] = set()
+    for kind, hashes in _by_kind((each.kind, each.hash) for each in wanted):
+        own = sa.and_(
+            table.c.repository_id == repository_id, table.c.kind == kind, table.c.hash.in_(hashes)
+        )
+        rows = connection.execute(sa.select(table.c.hash, table.c.deleting).where(own)).all()
+        if any(row.deleting for row in rows):
+            raise Refused(
+                409, "an object is being deleted", hint="try again", headers={"Retry-After": "5"}
+            )
+        if rows:
+            connection.execute(sa.update(table).where(own).values(touched=timestamp()))
+        found |= {(kind, row.hash) for row in rows}
+    return found
+
+
+def _by_kind(keys: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
+    """Yield hashes of each kind, few enough for one query."""
+    grouped: dict[str, list[str]] = {}
+    for kind, digest in keys:
+        grouped.setdefault(kind, []).append(digest)
+    for kind, hashes in grouped.items():
+        for start in range(0, len(hashes), 500):
+            yield kind, hashes[start : start + 500]
+
+
+def uploads(
+    connection: sa.Connection, repository_id: int, wanted: Sequence[Wanted]
+) -> list[Upload]:
+    """Return the uploads that have begun of these objects."""
+    columns = tables.upload.c
+    found: list[Upload] = []
+    for kind, hashes in _by_kind((each.kind, each.hash) for each in wanted):
+        query = sa.select(
+            columns.kind, columns.hash, columns.size, columns.offset, columns.nonce
+        ).where(
+            columns.repository_id == repository_id, columns.kind == kind, columns.hash.in_(hashes)
+        )
+        found += [Upload(**row) for row in connection.execute(query).mappings()]
+    return found
+
+
+def upload_of(hub: Hub, place: Place, kind: str, digest: str) -> Upload:
+    """Return an upload that has begun; 404 if there is none."""
+    with hub.database.reading() as connection:
+        found = uploads(connection, place.id, [Wanted(kind, digest, 0)])
+    if not found:
+        raise Refused(404, "no such upload", hint="ask for it with `batch` first")
+    return found[0]
+
+
+def _begin(
+    hub: Hub, connection: sa.Connection, caller: Caller, place: Place, wanted: Wanted
+) -> Upload:
+    reserve(hub, connection, place.namespace_id, wanted.size)
+    upload = Upload(wanted.kind, wanted.hash, wanted.size, 0, os.urandom(16).hex())
+    values = {
+        "repository_id": place.id,
+        "kind": upload.kind,
+        "hash": upload.hash,
+        "size": upload.size,
+        "offset": 0,
+        "user_id": caller.user_id,
+        "nonce": upload.nonce,
+        "expires": _in_days(LASTS),
+    }
+    connection.execute(sa.insert(tables.upload).values(**values))
+    return upload
+
+
+def reserve(hub: Hub, connection: sa.Connection, namespace_id: int, size: int) -> None:
+    """Reserve bytes of a namespace's quota; 507 if it does not have them."""
+    account = tables.account
+    quota = sa.func.coalesce(account.c.quota, hub.limits.quota)
+    fits = sa.or_(quota.is_(None), account.c.used + account.c.reserved + size <= quota)
+    changed = connection.execute(
+        sa.update(account)
+        .where(account.c.id == namespace_id, fits)
+        .values(reserved=account.c.reserved + size)
+    )
+    if not changed.rowcount:
+        raise Refused(
+            507,
+            f"the quota of the namespace has no room for {size:,} bytes more",
+            hint="retire versions and run dlv remote gc, or ask whoever runs the hub",
+        )
+
+
+def _release(connection: sa.Connection, namespace_id: int, reserved: int, used: int) -> None:
+    account = tables.account
+    connection.execute(
+        sa.update(account)
+        .where(account.c.id == namespace_id)
+        .values(reserved=account.c.reserved - reserved, used=account.c.used + used)
+    )
+
+
+def _own(place: Place, upload: Upload) -> sa.ColumnElement[bool]:
+    columns = tables.upload.c
+    return sa.and_(
+        columns.repository_id == place.id,
+        columns.kind == upload.kind,
+        columns.hash == upload.hash,
+        columns.nonce == upload.nonce,
+    )
+
+
+def _drop(connection: sa.Connection, place: Place, upload: Upload) -> bool:
+    """Forget an upload and free what it reserved; False if another request did."""
+    dropped = connection.execute(sa.delete(tables.upload).where(_own(place, upload)))
+    if dropped.rowcount:
+        _release(connection, place.namespace_id, upload.size, 0)
+    return bool(dropped.rowcount)
+
+
+def abort(hub: Hub, place: Place, upload: Upload) -> None:
+    """Give up an upload."""
+    with hub.database.writing() as connection:
+        _drop(connection, place, upload)
+    _delete_parts(hub.store_of(place.uuid), upload)
+
+
+def _delete_parts(store: Store, upload: Upload) -> None:
+    for key in store.keys(f"uploads/{upload.nonce}/"):
+        store.delete(key)
+
+
+def receive(
+    hub: Hub, place: Place, upload: Upload, data: bytes, *, start: int, complete: bool
+) -> bool:
+    """Take bytes of an upload; return whether the object is complete.
+
+    The bytes of an upload in one part go straight to their place.
+    """
+    store = hub.store_of(place.uuid)
+    end = start + len(data)
+    if complete and end != upload.size:
+        raise Refused(422, f"the object has {upload.size} bytes, and {end} have arrived")
+    if complete and start == 0:
+        finish(hub, place, upload, data)
+        return True
+    if data:
+        store.put(upload.part(start), data)
+        columns = tables.upload.c
+        with hub.database.writing() as connection:
+            moved = connection.execute(
+                sa.update(tables.upload)
+                .where(_own(place, upload), columns.offset == start)
+                .values(offset=end, expires=_in_days(LASTS))
+            )
+        if not moved.rowcount:
+            raise wrong_offset(upload_of(hub, place, upload.kind, upload.hash))
+    if not complete:
+        return False
+    with _ASSEMBLING:
+        finish(hub, place, upload, _assembled(store, upload))
+    _delete_parts(store, upload)
+    return True
+
+
+def wrong_offset(upload: Upload) -> Refused:
+    return Refused(
+        409,
+        f"the upload continues at byte {upload.offset}",
+        headers={"Upload-Offset": str(upload.offset)},
+    )
+
+
+def _assembled(store: Store, upload: Upload) -> bytes:
+    data = bytearray()
+    while len(data) < upload.size:
+        try:
+            part = store.get(upload.part(len(data)), most=upload.size - len(data))
+        except MissingObject:
+            part = b""
+        if not part:
+            raise Refused(409, "a part of the upload is missing", headers={"Upload-Offset": "0"})
+        data += part
+    return bytes(data)
+
+
+def finish_direct(hub: Hub, place: Place, upload: Upload) -> None:
+    """Check what a client wrote to a signed address, and put it in its place."""
+    store = hub.store_of(place.uuid)
+    with _ASSEMBLING:
+        try:
+            data = store.get(upload.direct, most=upload.size)
+        except MissingObject:
+            raise Refused(409, "nothing was sent to the signed address") from None
+        finish(hub, place, upload, data)
+    _delete_parts(store, upload)
+
+
+def finish(hub: Hub, place: Place, upload: Upload, data: bytes) -> None:
+    """Store a complete object under its hash, and count it."""
+    if len(data) != upload.size or hash_bytes(data) != upload.hash:
+        abort(hub, place, upload)
+        raise Refused(422, "the bytes do not have the hash that names them")
+    store, key = hub.store_of(place.uuid), object_key(upload.kind, upload.hash)
+    store.put(key, data)
+    if store.size(key) != len(data):
+        raise RemoteError("the store of the hub does not return what was just written")
+    table = tables.object_
+    with hub.database.writing() as connection:
+        lock(connection, place.id)
+        own = sa.and_(
+            table.c.repository_id == place.id,
+            table.c.kind == upload.kind,
+            table.c.hash == upload.hash,
+        )
+        known = connection.execute(sa.select(table.c.deleting).where(own)).first()
+        if known is not None and known.deleting:
+            raise Refused(
+                409, "an object is being deleted", hint="try again", headers={"Retry-After": "5"}
+            )
+        if not _drop(connection, place, upload) or known is not None:
+            return  # another request has finished the same upload
+        connection.execute(
+            sa.insert(table).values(
+                repository_id=place.id,
+                kind=upload.kind,
+                hash=upload.hash,
+                size=upload.size,
+                touched=timestamp(),
+                deleting=False,
+            )
+        )
+        _release(connection, place.namespace_id, 0, upload.size)
+
+
+# Leases
+
+
+def lease(hub: Hub, caller: Caller, place: Place, name: str) -> str:
+    """Keep objects of a repository from being deleted; return until when."""
+    expires = _in_days(LASTS)
+    columns = tables.lease.c
+    own = sa.and_(columns.repository_id == place.id, columns.lease == name)
+    with hub.database.writing() as connection:
+        lock(connection, place.id)
+        connection.execute(sa.delete(tables.lease).where(own))
+        values = {
+            "repository_id": place.id,
+            "lease": name,
+            "user_id": caller.user_id,
+            "expires": expires,
+        }
+        connection.execute(sa.insert(tables.lease).values(**values))
+    return expires
+
+
+def end_lease(hub: Hub, place: Place, name: str) -> None:
+    columns = tables.lease.c
+    own = sa.and_(columns.repository_id == place.id, columns.lease == name)
+    with hub.database.writing() as connection:
+        connection.execute(sa.delete(tables.lease).where(own))
+
+
+# Deleting
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Keys that were deleted, and those that can be deleted from the time `until` on.
+
+    `leases`: number of publishers because of which nothing was deleted.
+    """
+
+    deleted: list[str]
+    listed: list[str]
+    until: str | None
+    bytes: int
+    leases: int
+
+
+def collect(
+    hub: Hub, caller: Caller, place: Place, grace: datetime.timedelta, *, dry_run: bool
+) -> Collected:
+    """Delete objects that no version needs and that nobody wanted for a time."""
+    table, need = tables.object_, tables.need
+    needed = sa.exists().where(
+        need.c.repository_id == table.c.repository_id,
+        need.c.kind == table.c.kind,
+        need.c.hash == table.c.hash,
+    )
+    query = sa.select(table.c.kind, table.c.hash, table.c.size, table.c.touched).where(
+        table.c.repository_id == place.id, sa.or_(table.c.deleting, ~needed)
+    )
+    before = timestamp(current_moment() - grace)
+    columns = tables.lease.c
+    with hub.database.writing() as connection:
+        lock(connection, place.id)
+        now = timestamp()
+        alive = sa.select(sa.func.count()).where(
+            columns.repository_id == place.id, columns.expires > now
+        )
+        leases = int(connection.execute(alive).scalar_one())
+        unneeded = connection.execute(query.order_by(table.c.kind, table.c.hash)).all()
+        due = [] if leases or dry_run else [row for row in unneeded if row.touched <= before]
+        for kind, hashes in _by_kind((row.kind, row.hash) for row in due):
+            connection.execute(
+                sa.update(table)
+                .where(
+                    table.c.repository_id == place.id,
+                    table.c.kind == kind,
+                    table.c.hash.in_(hashes),
+                )
+                .values(deleting=True)
+            )
+        if due:
+            count = f"{len(due)} objects, {sum(row.size for row in due)} bytes"
+            audit.record(connection, caller, "repository.gc", place.label, None, count)
+    delete_marked(hub, place, [(row.kind, row.hash) for row in due])
+    if not dry_run:
+        drop_expired(hub, place)
+    waiting = [row for row in unneeded if row not in due]
+    until = None
+    if waiting:
+        first = min(moment_of(row.touched) for row in waiting)
+        until = timestamp(first + grace)
+    return Collected(
+        deleted=[object_key(row.kind, row.hash) for row in due],
+        listed=[object_key(row.kind, row.hash) for row in waiting],
+        until=until,
+        bytes=sum(row.size for row in waiting),
+        leases=leases,
+    )
+
+
+def delete_marked(hub: Hub, place: Place, marked: Collection[tuple[str, str]]) -> None:
+    """Delete the bytes of marked objects, then their rows."""
+    store, table = hub.store_of(place.uuid), tables.object_
+    for kind, hashes in _by_kind(marked):
+        for digest in hashes:
+            store.delete(object_key(kind, digest))
+        own = sa.and_(
+            table.c.repository_id == place.id,
+            table.c.kind == kind,
+            table.c.hash.in_(hashes),
+            table.c.deleting,
+        )
+        with hub.database.writing() as connection:
+            lock(connection, place.id)
+            sizes = connection.execute(sa.select(table.c.size).where(own)).scalars().all()
+            connection.execute(sa.delete(table).where(own))
+            _release(connection, place.namespace_id, 0, -sum(sizes))
+
+
+def drop_expired(hub: Hub, place: Place) -> None:
+    """Give up uploads that nobody continues, and leases that have ended."""
+    columns, now = tables.upload.c, timestamp()
+    query = sa.select(
+        columns.kind, columns.hash, columns.size, columns.offset, columns.nonce
+    ).where(columns.repository_id == place.id, columns.expires <= now)
+    with hub.database.writing() as connection:
+        expired = [Upload(**row) for row in connection.execute(query).mappings()]
+        for upload in expired:
+            _drop(connection, place, upload)
+        lease_columns = tables.lease.c
+        connection.execute(
+            sa.delete(tables.lease).where(
+                lease_columns.repository_id == place.id, lease_columns.expires <= now
+            )
+        )
+    store = hub.store_of(place.uuid)
+    for upload in expired:
+        _delete_parts(store, upload)

@@ -1,0 +1,76 @@
+"""Serving a hub: uvicorn on a socket that is bound first; a stop waits for requests to end."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import uvicorn
+from starlette.routing import BaseRoute
+
+from dlv.hub.server import routes as repository_routes
+from dlv.hub.server import routes_hub
+from dlv.hub.server.application import Application
+from dlv.hub.server.exchange import Route
+from dlv.hub.server.hub import Hub
+
+STOP = 60  # seconds that requests have to end after SIGTERM
+TABLES = ("routes_accounts", "routes_search")
+
+
+def all_routes(metrics: Callable[[], bytes] = lambda: b"") -> list[Route]:
+    """Return the routes of the API."""
+    routes: list[Route] = list(repository_routes.ROUTES)
+    for name in TABLES:
+        if importlib.util.find_spec(f"dlv.hub.server.{name}") is None:
+            continue  # until it is written
+        module: ModuleType = importlib.import_module(f"dlv.hub.server.{name}")
+        routes += module.ROUTES
+    routes += routes_hub.routes(lambda: routes, metrics)
+    return routes
+
+
+def application(
+    hub: Hub, pages: Sequence[BaseRoute] = (), log: Callable[[str], None] = lambda _: None
+) -> Application:
+    """Return the ASGI application of a hub."""
+    built: list[Application] = []
+    built.append(Application(hub, all_routes(lambda: built[0].metrics.text()), pages, log))
+    return built[0]
+
+
+def to_stderr(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def server(app: Any, hub: Hub) -> uvicorn.Server:
+    """Return the server; `run(sockets=[..])` answers until SIGTERM or Ctrl-C."""
+    options = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        server_header=False,
+        date_header=True,
+        proxy_headers=True,
+        forwarded_allow_ips=hub.settings.trusted_proxies,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=STOP,
+        backlog=2048,
+        h11_max_incomplete_event_size=64 << 10,
+    )
+    return uvicorn.Server(options)
+
+
+def serve(hub: Hub, listening: socket.socket, pages: Sequence[BaseRoute] = ()) -> None:
+    """Answer requests until the process is stopped; those in progress are answered."""
+    try:
+        server(application(hub, pages, to_stderr), hub).run(sockets=[listening])
+    finally:
+        hub.close()
