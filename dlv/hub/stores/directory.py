@@ -81,8 +81,7 @@ class DirectoryStore(Store):
         top = self.folder / prefix.rpartition("/")[0]
         keys = []
         for folder, _, names in os.walk(top):
-            inside = Path(folder).relative_to(self.folder).as_posix()
-            keys += [f"{inside}/{name}" for name in names]
+            keys += [(Path(folder) / name).relative_to(self.folder).as_posix() for name in names]
         return [key for key in keys if key.startswith(prefix)]
 
     def entries(self, prefix: str) -> Iterator[Entry]:
