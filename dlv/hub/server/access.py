@@ -53,6 +53,11 @@ class Caller:
     def known(self) -> bool:
         return self.user_id is not None
 
+    @property
+    def runs_the_hub(self) -> bool:
+        """Whether this is an operator, with a token that is not limited."""
+        return self.operator and self.highest is Role.ADMIN and self.namespace is None
+
     def in_scope(self, namespace: str, repository: str | None) -> bool:
         """Whether the token is for this namespace, or for this repository in it."""
         if self.namespace is not None and self.namespace != namespace:

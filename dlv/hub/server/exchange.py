@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import field
 from typing import Any, TypeVar, cast
 
-from dlv.canonical import dumps, loads
+from dlv.canonical import dumps, read_json
 from dlv.dataclass import dataclass
 from dlv.errors import Damaged, NewerFormat
 from dlv.hub.server.access import Caller, Place, Role
@@ -101,7 +101,7 @@ class Route:
 def read_body(kind: type[T], data: bytes) -> T:
     """Read a JSON body strictly; keys with defaults may be missing."""
     try:
-        value = loads(data, "the body")
+        value = read_json(data, "the body")
         if isinstance(value, dict):
             names = dataclasses.fields(cast(Any, kind))
             optional = {f.name: f.default for f in names if f.default is not dataclasses.MISSING}

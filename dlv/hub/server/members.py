@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import sqlalchemy as sa
 
 from dlv.canonical import timestamp
@@ -125,7 +123,7 @@ def remove_member(connection: sa.Connection, caller: Caller, place: str, user: s
     audit.record(connection, caller, "member.remove", target, before.word, None)
 
 
-def _locked(connection: sa.Connection, namespace: str) -> sa.Row[Any] | None:
+def _locked(connection: sa.Connection, namespace: str) -> sa.Row[int, str, str] | None:
     """Return a namespace; until the end of the transaction nobody else changes its members."""
     query = sa.select(_account.id, _account.kind, _account.name).where(_account.name == namespace)
     return connection.execute(query.with_for_update(key_share=True)).first()
@@ -138,7 +136,7 @@ def _new_organization(
     repository: str,
     user: str,
     role: Role,
-) -> sa.Row[Any]:
+) -> sa.Row[int, str, str]:
     missing = accounts.no_namespace(connection, caller, namespace)
     if repository or (caller.known and not caller.operator):
         raise missing
@@ -156,7 +154,9 @@ def _new_organization(
     return owner
 
 
-def _repository_id(connection: sa.Connection, owner: sa.Row[Any], place: str) -> int | None:
+def _repository_id(
+    connection: sa.Connection, owner: sa.Row[int, str, str], place: str
+) -> int | None:
     name = place.lower().partition("/")[2]
     if "/" not in place:
         return None
@@ -186,7 +186,7 @@ def _role(connection: sa.Connection, where: tuple[sa.ColumnElement[bool], ...]) 
     return max((role_of(word) for word in words), default=Role.NONE)
 
 
-def _keep_an_admin(connection: sa.Connection, owner: sa.Row[Any], user_id: int) -> None:
+def _keep_an_admin(connection: sa.Connection, owner: sa.Row[int, str, str], user_id: int) -> None:
     """Refuse to leave an organization without an admin who can log in."""
     if owner.kind != accounts.ORGANIZATION:
         return  # a user is the admin of the own namespace

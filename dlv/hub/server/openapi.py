@@ -92,7 +92,8 @@ def _operation(route: Route) -> dict[str, Any]:
 
 def _operation_id(route: Route) -> str:
     function = getattr(route.handler, "__name__", "handler")
-    return f"{function}_{route.method.lower()}" if function == "<lambda>" else function
+    # Some handlers answer for a namespace and for a repository.
+    return function + ("_of_namespace" if "/{namespace}/-/" in route.path else "")
 
 
 def _role(route: Route) -> str:

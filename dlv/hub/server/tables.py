@@ -229,6 +229,7 @@ card = sa.Table(
     sa.Column("parameters", sa.BigInteger, nullable=False),
     sa.Column("network", Hash),
     sa.UniqueConstraint("repository_id", "manifest", "name"),
+    sa.Index("card_manifest", "manifest"),
     sa.Index("card_repository", "repository_id", "id"),
     sa.Index("card_model", "repository_id", "name", "number"),
     sa.Index("card_created", "created", "id"),
