@@ -10,13 +10,14 @@ import os
 import sqlite3
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dlv.disk.locks import Patience, Wait
-from dlv.errors import Conflict, Damaged, NewerFormat, StorageError, denied
+from dlv.errors import Conflict, Damaged, NewerFormat, StorageError, UsageError, denied
 from dlv.metadata import schemas
 
 
@@ -243,6 +244,7 @@ class Database:
         self._afterwards: list[Callable[[], None]] = []
         self._turn = threading.RLock()  # a transaction belongs to one thread
         self._calls = Calls()
+        self._deadline = 0.0  # of statements, by the monotonic clock; 0: none
         self._connection = self._patiently(self._connect)
         try:
             wal = wal and not self.read_only
@@ -291,7 +293,32 @@ class Database:
     def _busy(self) -> str:
         return "the database is busy"
 
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """End statements that run longer with UsageError; this connection has no other user."""
+        self._deadline = time.monotonic() + seconds
+        self._watch()
+        try:
+            yield
+        finally:
+            self._deadline = 0.0
+            self._watch()
+
+    def _watch(self) -> None:
+        if self._deadline:
+            self._connection.set_progress_handler(self._is_overdue, _STEPS)
+        else:
+            self._connection.set_progress_handler(None, 0)
+
+    def _is_overdue(self) -> bool:
+        return time.monotonic() > self._deadline
+
     def _translated(self, error: sqlite3.Error | UnicodeDecodeError) -> BaseException:
+        if self._deadline and str(error).startswith("interrupted") and self._is_overdue():
+            return UsageError(
+                "the query takes too long here",
+                hint="narrow it, or run it in a clone: dlv help query",
+            )
         if raised := self._calls.raised(error):
             return raised
         if isinstance(error, UnicodeDecodeError):
@@ -466,10 +493,12 @@ class Database:
     def functions(self, functions: Functions, aggregates: Aggregates) -> Iterator[None]:
         """SQL may call these meanwhile; what one raises comes out of the statement."""
         self._calls.register(self._connection, functions, aggregates)
+        if self._deadline:
+            self._watch()
         try:
             yield
         finally:
-            self._connection.set_progress_handler(None, 0)
+            self._watch()
 
     def forget_functions(self, names: Iterable[str]) -> None:
         self._calls.forget(self._connection, names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import dlv.report.network_picture as network_picture
@@ -28,12 +29,21 @@ class Told:
 
 
 def sections(
-    repository: Repository, outcome: Outcome, frame: Frame, *, most: int | None = None
+    repository: Repository,
+    outcome: Outcome,
+    frame: Frame,
+    *,
+    most: int | None = None,
+    counted: bool = True,
 ) -> Told:
-    """The outcome of one statement; of rows the first ones, up to `most`."""
+    """The outcome of one statement; of rows the first ones, up to `most`.
+
+    The others are read and counted, unless not `counted`.
+    """
     more = 0
     if isinstance(outcome, Table):  # rows come as they are read, and are told of twice
-        rows = list(outcome.rows)
+        read = outcome.rows if counted or most is None else islice(outcome.rows, most + 1)
+        rows = list(read)
         more = 0 if most is None else max(0, len(rows) - most)
         kept = rows if most is None else rows[:most]
         outcome = replace(outcome, rows=kept)  # type: ignore[arg-type]
@@ -59,7 +69,8 @@ def sections(
         )
     messages = [*shown.warnings, *shown.messages()]
     if more:
-        messages.append(f"and {more:,} more rows; the terminal prints all of them")
+        rest = f"{more:,} more rows" if counted else "more rows"
+        messages.append(f"and {rest}; the terminal prints all of them")
     if messages:
         found.append(Section("", frame.html(*messages)))
     return Told(found, document, ids, shown.count)

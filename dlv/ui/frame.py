@@ -14,6 +14,7 @@ from dlv.report.markup import Html, Links, Part
 from dlv.report.page import Section
 from dlv.terminal.output import Heading, Output
 from dlv.terminal.table import Column, Table, Text
+from dlv.ui.addresses import Addresses
 
 
 def paper(now: datetime.datetime | None = None) -> Output:
@@ -23,10 +24,19 @@ def paper(now: datetime.datetime | None = None) -> Output:
 
 @dataclass(frozen=True)
 class Frame:
-    """The context of sections: the time now, and links from versions to their pages."""
+    """The context of sections: the time now, links from versions to their pages, all addresses."""
 
     now: datetime.datetime
     links: Links | None = None
+    addresses: Addresses = Addresses()
+
+    @classmethod
+    def of_pages(cls, now: datetime.datetime, addresses: Addresses) -> Frame:
+        return cls(now, addresses.links, addresses)
+
+    def leading(self, links: Links) -> Frame:
+        """Return the frame with links of another kind."""
+        return Frame(self.now, links, self.addresses)
 
     @property
     def output(self) -> Output:

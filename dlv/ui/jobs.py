@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
 
 from dlv.dataclass import dataclass
-from dlv.errors import DlvError
+from dlv.errors import Conflict, DlvError
 from dlv.report.page import Section
 
 KEPT = 32  # jobs whose results can still be asked for
+WAITING = 16  # jobs that have not ended
 
 
 @dataclass
@@ -22,6 +23,7 @@ class Job:
     time; `sections`: the result."""
 
     key: tuple[object, ...]
+    name: str
     told: str = "Working …"
     progress: list[tuple[float, float, float]] = field(default_factory=list)
     sections: Sequence[Section] | None = None
@@ -44,17 +46,21 @@ class Jobs:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._lock = threading.Lock()
 
-    def begin(self, key: tuple[object, ...], work: Work) -> str:
+    def begin(self, key: tuple[object, ...], work: Work, *, again: bool = True) -> Job:
+        """Return the job of this key; `again`: one that has ended is done once more."""
         with self._lock:
-            for name, job in self._jobs.items():
-                if job.key == key and not job.over:
-                    return name
-            name = secrets.token_urlsafe(9)
-            job = self._jobs[name] = Job(key)
-            while len(self._jobs) > KEPT:
-                self._jobs.popitem(last=False)
+            for job in self._jobs.values():
+                if job.key == key and not (again and job.over):
+                    return job
+            if sum(not job.over for job in self._jobs.values()) >= WAITING:
+                raise Conflict("too much is being computed", hint="load the page again later")
+            job = Job(key, secrets.token_urlsafe(9))
+            self._jobs[job.name] = job
+            ended = [name for name, other in self._jobs.items() if other.over]
+            for name in ended[: max(0, len(self._jobs) - KEPT)]:
+                del self._jobs[name]
         self._pool.submit(self._do, job, work)
-        return name
+        return job
 
     def _do(self, job: Job, work: Work) -> None:
         try:

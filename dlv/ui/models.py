@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import dlv.report.lineage as lineage
 import dlv.versions.history as history
@@ -44,8 +43,8 @@ class Asked:
             query.get("where", "").strip(), query.get("sort", ""), columns, query.get("names", "")
         )
 
-    def address(self, **changes: str) -> str:
-        """Return the address of this table with some values changed."""
+    def query(self, **changes: str) -> dict[str, str]:
+        """Return what the address of this table says, with some values changed."""
         held = {
             "names": self.names,
             "where": self.where,
@@ -53,8 +52,7 @@ class Asked:
             "columns": ",".join(self.columns),
             **changes,
         }
-        told = urlencode({name: value for name, value in held.items() if value}, quote_via=quote)
-        return f"/?{told}" if told else "/"
+        return {name: value for name, value in held.items() if value}
 
     @property
     def command(self) -> str:
@@ -137,7 +135,7 @@ def _apart(entries: Sequence[Entry]) -> list[str]:
     return sorted(found, key=lambda name: (-count[name], name))
 
 
-def head(models: Models, asked: Asked) -> Html:
+def head(models: Models, asked: Asked, frame: Frame) -> Html:
     """The titles; a click sorts."""
     cells = ['<th scope="col"><span class="hidden">choose</span></th>']
     if models.lanes:
@@ -148,7 +146,7 @@ def head(models: Models, asked: Asked) -> Html:
         title = "age" if name == "created" else name
         if sortable:
             mark = ' aria-sort="other"' if here else ""
-            address = asked.address(sort="" if here else name)
+            address = frame.addresses.versions(asked.query(sort="" if here else name))
             sort = ' class="n"' if _is_numeric(models, name) else ""
             cells.append(
                 f'<th scope="col"{mark}{sort}><a href="{text(address)}">{text(title)}'
@@ -171,6 +169,7 @@ def rows(
     numeric = {name for name in models.columns if _is_numeric(models, name)}
     for place, entry in enumerate(entries, start):
         label = entry.version.label
+        where = frame.addresses.version(label)
         lanes = ""
         if models.lanes:
             lanes = f"<td>{lineage.cell(models.lanes[place], width)}</td>"
@@ -181,7 +180,7 @@ def rows(
         head = ' <span class="badge">HEAD</span>' if entry.head else ""
         lines.append(
             f'<tr data-row="{place}"><td><input type="checkbox" name="v" value="{text(label)}"'
-            f' aria-label="choose {text(label)}"></td>{lanes}<td><a href="{address(label)}">'
+            f' aria-label="choose {text(label)}"></td>{lanes}<td><a href="{text(where)}">'
             f"{text(label)}</a>{head}</td>{cells}</tr>"
         )
     return Html("".join(lines))
@@ -204,10 +203,6 @@ def plain_table(models: Models, count: int) -> Table:
         for entry in models.listing.entries[:count]
     ]
     return Table(["version", *models.columns], rows)
-
-
-def address(label: str) -> str:
-    return f"/v/{quote(label, safe='@')}"
 
 
 def _cell(

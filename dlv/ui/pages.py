@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import dlv.adapters.detect as detect
 import dlv.archiving.archive as archiving
@@ -42,7 +41,9 @@ import dlv.views.trials as trials_view
 import dlv.weights.reading.retrieval as retrieval
 import dlv.weights.snapshots as snapshots
 import dlv.weights.statistics as weight_statistics
+from dlv.dataclass import dataclass
 from dlv.dql.outcome import QueryOptions
+from dlv.dql.words import ast
 from dlv.errors import DlvError, NotFound, UsageError, require
 from dlv.evaluation.answers import Progress
 from dlv.metadata import evaluations as saved_evaluations
@@ -71,12 +72,49 @@ LATER = 64 << 20  # bytes of weights that a page does not wait for
 MOST_EVALUATIONS = 200
 MOST_FILES = 50
 MOST_DATA = 300  # versions in which data sets are looked for
+_CLONE = "run it in a clone: dlv clone URL"
 EXAMPLES = (
     "select m",
     'select m.name, m["loss"].min as best order by best limit 10',
     'select a, b where b child_of a and b["loss"] < a["loss"]',
     'select m where m["conv*"].next has RELU',
 )
+
+
+@dataclass(frozen=True)
+class Visit:
+    """For whom pages are: the owner of the repository, or visitors of a hub, who have limits.
+
+    `seconds` that a query may run, `weights`: bytes that may be read for a page, `versions` up to
+    which networks may be derived.
+    """
+
+    limited: bool = False
+    seconds: float = math.inf
+    weights: float = math.inf
+    versions: float = math.inf
+    empty: str = "No versions yet. Commit one: dlv add . && dlv commit -m 'first'"
+
+    @contextmanager
+    def limiting(self, repository: Repository) -> Iterator[None]:
+        """End statements that take too long."""
+        if not self.limited:
+            yield
+            return
+        with repository.database.within(self.seconds):
+            yield
+
+
+OWNER = Visit()
+
+
+def check_bytes(count: int, visit: Visit, command: str) -> None:
+    """Raise UsageError if more weights would be read than a page may."""
+    if count > visit.weights:
+        raise UsageError(
+            f"{human_bytes(count)} of weights would be read, more than a page may",
+            hint=f"in a clone: {command}",
+        )
 
 
 def without_rows(found: Models) -> Models:
@@ -88,18 +126,21 @@ def without_rows(found: Models) -> Models:
 # One version
 
 
-def version(repository: Repository, ref: str, frame: Frame) -> tuple[Description, list[Section]]:
+def version(
+    repository: Repository, ref: str, frame: Frame, visit: Visit
+) -> tuple[Description, list[Section]]:
     described = describe.describe(repository, ref)
     label = described.version.label
     sections = version_sections.sections(repository, described, frame)
     found = []
     for section in sections:
         if section.title == "curves":
-            source = f"/data/curves?{urlencode({'v': label})}"
-            section = _live_curves(section, source)
+            section = _live_curves(section, frame.addresses.curves([label]))
         elif section.title == "tensors":
-            more = _part(f"/statistics/{quote(described.label, safe='@/')}", "Show statistics")
+            more = _part(frame.addresses.statistics(described.label), "Show statistics")
             section = Section(section.title, Html(section.body + more))
+        elif section.title == "storage" and visit.limited:
+            continue  # how a mirror has the version says nothing
         elif section.title == "storage":
             share = stats.stats(repository, [described.version.id]).rows[0].share
             section = Section(section.title, Html(section.body + _share(share, frame)))
@@ -136,32 +177,37 @@ def _files(described: Description, frame: Frame) -> Html:
     rows: list[list[Cell]] = [
         [entry.path, entry.role, Bytes(entry.bytes)] for entry in described.manifest.files
     ]
-    base = f"/file/{quote(described.version.label, safe='@')}"
+    label = described.version.label
 
     def leads(title: str, cell: object) -> str | None:
-        return f"{base}?{urlencode({'path': str(cell)})}" if title == "path" else None
+        return frame.addresses.file(label, str(cell)) if title == "path" else None
 
     table = Table([Column("path"), "role", "size"], rows)
-    return Frame(frame.now, leads).table(table, caption="files")
+    return frame.leading(leads).table(table, caption="files")
 
 
-def version_links(described: Description) -> Html:
+def version_links(described: Description, frame: Frame, visit: Visit) -> Html:
     """Links from a version to its comparison, network, model and evaluations."""
-    label = described.version.label
+    label, to = described.version.label, frame.addresses
     found = []
     for parent in described.parents[:1]:
         if parent.label is not None:
-            query = urlencode([("v", parent.label), ("v", label)])
-            found.append((f"/compare?{query}", f"Compare with {parent.label}"))
+            found.append((to.compare([parent.label, label]), f"Compare with {parent.label}"))
     if described.network is not None:
-        found.append((f"/network/{quote(described.label, safe='@/')}", "Network on its own page"))
-    found.append((f"/?{urlencode({'names': described.version.name})}", "All versions of the model"))
-    found.append((f"/evaluate?{urlencode({'show': label})}", "Evaluations"))
+        found.append((to.network(described.label), "Network on its own page"))
+    found.append((to.versions({"names": described.version.name}), "All versions of the model"))
+    if not visit.limited:
+        found.append((to.to("/evaluate", {"show": label}), "Evaluations"))
     links = " ".join(f'<a href="{text(where)}">{text(name)}</a>' for where, name in found)
     return Html(f'<p class="contents">{links}</p>')
 
 
-def statistics(repository: Repository, ref: str, frame: Frame) -> list[Section]:
+def statistics(repository: Repository, ref: str, frame: Frame, visit: Visit) -> list[Section]:
+    if visit.limited:
+        reference = revisions.resolve(repository.database, ref)
+        matrices = _matrices(repository, reference)
+        size = sum(matrix.nbytes or 0 for matrix in matrices)
+        check_bytes(size, visit, f"dlv desc {reference.version.label} --stats")
     described = describe.describe(repository, ref, statistics=True)
     return version_sections.statistics(described, frame, _norms(repository, described))
 
@@ -202,12 +248,13 @@ def network(
         raise NotFound(f"{described.version.label} has no network")
     sketch = network_picture.sketch(described.network, described.tensors, fold=fold)
     folded = any(name.startswith("\0") for name in sketch.cards)
-    where = f"/network/{quote(described.label, safe='@/')}"
     lead = Html("")
     if folded:
-        lead = Html(f'<p><a href="{where}?fold=0">Show repeated blocks one by one</a></p>')
+        where = frame.addresses.network(described.label, {"fold": "0"})
+        lead = Html(f'<p><a href="{text(where)}">Show repeated blocks one by one</a></p>')
     elif not fold:
-        lead = Html(f'<p><a href="{where}">Fold repeated blocks</a></p>')
+        where = frame.addresses.network(described.label)
+        lead = Html(f'<p><a href="{text(where)}">Fold repeated blocks</a></p>')
     sections = version_sections.network(described, frame, fold=fold)
     return described.label, sections, lead
 
@@ -256,17 +303,16 @@ def compare(
     repository: Repository,
     refs: Sequence[str],
     frame: Frame,
-    begin: Callable[[], str],
+    visit: Visit,
     *,
     everything: bool,
     jobs: int,
 ) -> tuple[str, list[Section], Html]:
-    """All differences; where much has to be read for the weights, `begin` says where they come."""
+    """All differences; where much has to be read for the weights, these come later."""
     if len(refs) > MOST_COMPARED:
         raise UsageError(f"at most {MOST_COMPARED} versions are compared at once")
-    query = [("v", ref) for ref in refs]
-    later = _bytes_that_differ(repository, refs) > LATER
-    source = begin() if later else ""
+    size = bytes_that_differ(repository, refs)
+    later = size > LATER
     quick = tuple(name for name in diffing.SECTIONS if name != "matrices")
     found = diffing.diff(
         repository, refs, sections=quick if later else (), everything=everything, jobs=jobs
@@ -275,33 +321,36 @@ def compare(
     for section in comparison.sections(repository, found, frame, everything=everything):
         if section.title == "curves":
             labels = dict.fromkeys(side.version.label for side in found.sides)
-            source = f"/data/curves?{urlencode([('v', label) for label in labels])}"
-            section = _live_curves(section, source)
+            section = _live_curves(section, frame.addresses.curves(labels))
         sections.append(section)
     if later:
         place = next((n for n, s in enumerate(sections) if s.title.startswith("network")), None)
+        query = [*(("v", ref) for ref in refs), *([("all", "1")] if everything else [])]
+        source = frame.addresses.to("/weights", query)
         part = Section(comparison.MOVED, waiting(source, "Comparing weights …"))
+        if size > visit.weights:
+            words = f"{human_bytes(size)} of weights would be read. In a clone: dlv diff"
+            part = Section(comparison.MOVED, frame.html(f"{words} {' '.join(refs)}"))
         sections.insert(len(sections) if place is None else place, part)
-    other = urlencode(query if everything else [*query, ("all", "1")])
+    other = frame.addresses.compare(refs, {} if everything else {"all": "1"})
     words = "Only differences" if everything else "Show what is the same, too"
-    turned = urlencode([("v", ref) for ref in [*refs[1:], refs[0]]])
+    turned = frame.addresses.compare([*refs[1:], refs[0]])
     lead = Html(
-        f'<p class="contents"><a href="/compare?{text(other)}">{words}</a>'
-        f' <a href="/compare?{text(turned)}">Take {text(refs[1])} as the base</a></p>'
+        f'<p class="contents"><a href="{text(other)}">{words}</a>'
+        f' <a href="{text(turned)}">Take {text(refs[1])} as the base</a></p>'
     )
     return comparison.title(found), sections, lead
 
 
-def _bytes_that_differ(repository: Repository, refs: Sequence[str]) -> int:
+def _matrices(repository: Repository, found: revisions.Reference) -> list[snapshots.Matrix]:
+    index = None if found.snapshot is None else found.snapshot.index
+    return snapshots.matrices(repository.manifest(found.version.id), index)
+
+
+def bytes_that_differ(repository: Repository, refs: Sequence[str]) -> int:
     """Bytes of the tensors that have to be read to compare the weights."""
     resolved = [revisions.resolve(repository.database, ref) for ref in refs]
-    base, *others = [
-        snapshots.matrices(
-            repository.manifest(each.version.id),
-            None if each.snapshot is None else each.snapshot.index,
-        )
-        for each in resolved
-    ]
+    base, *others = [_matrices(repository, each) for each in resolved]
     hashes = {matrix.hash for matrix in base}
     return sum(
         2 * (matrix.nbytes or 0)
@@ -342,15 +391,19 @@ def weights(
 # Queries
 
 
-def query(repository: Repository, words: str, frame: Frame, *, explain: bool) -> dict[str, Any]:
+def query(
+    repository: Repository, words: str, frame: Frame, visit: Visit, *, explain: bool
+) -> dict[str, Any]:
     """What the page needs: sections, or what is wrong with the query and where."""
     saved = [
-        {"name": q.name, "text": " ".join(q.text.split()), "address": _asking(q.text)}
+        {"name": q.name, "text": " ".join(q.text.split()), "address": frame.addresses.query(q.text)}
         for q in saved_queries.list_queries(repository)
     ]
     answered: dict[str, Any] = {"sections": [], "faults": "", "saved": saved, "examples": []}
     if not words.strip():
-        answered["examples"] = [{"text": each, "address": _asking(each)} for each in EXAMPLES]
+        answered["examples"] = [
+            {"text": each, "address": frame.addresses.query(each)} for each in EXAMPLES
+        ]
         return answered
     saved_text = next(
         (q.text for q in saved_queries.list_queries(repository) if q.name == words), None
@@ -362,18 +415,42 @@ def query(repository: Repository, words: str, frame: Frame, *, explain: bool) ->
         explain=explain,
     )
     try:
-        for outcome in execute.run(repository, saved_text or words, options):
-            found = answer.sections(repository, outcome, frame, most=MOST_ROWS)
-            answered["sections"] += [section.html() for section in found.sections]
-            if not found.count and not found.sections:
-                answered["sections"].append(frame.html("nothing matches"))
+        if visit.limited:
+            _check_statements(repository, words, visit)
+        with visit.limiting(repository):
+            for outcome in execute.run(repository, saved_text or words, options):
+                found = answer.sections(
+                    repository, outcome, frame, most=MOST_ROWS, counted=not visit.limited
+                )
+                answered["sections"] += [section.html() for section in found.sections]
+                if not found.count and not found.sections:
+                    answered["sections"].append(frame.html("nothing matches"))
     except DlvError as error:
         answered["faults"] = _faults(error)
     return answered
 
 
-def _asking(words: str) -> str:
-    return f"/query?{urlencode({'q': words})}"
+def _check_statements(repository: Repository, words: str, visit: Visit) -> None:
+    """Raise UsageError for what visitors may not do: train, save, read files of the server."""
+    few = len(versions.all_versions(repository.database)) <= visit.versions
+    for statement in parser.parse(words, paths.cache(os.environ)):
+        for part in parts_of(statement):
+            if isinstance(part, (ast.Define, ast.Evaluate)):
+                word = "define" if isinstance(part, ast.Define) else "evaluate"
+                raise UsageError(f"`{word}` is not possible here", hint="run it in a clone")
+            if isinstance(part, ast.Derived) and not few:
+                raise UsageError("too many versions to derive networks here", hint=_CLONE)
+
+
+def parts_of(tree: object) -> Iterator[ast.Part]:
+    """Yield a tree and all trees in it."""
+    if isinstance(tree, ast.Part):
+        yield tree
+        for field in dataclasses.fields(tree):
+            yield from parts_of(getattr(tree, field.name))
+    elif isinstance(tree, tuple):
+        for part in tree:
+            yield from parts_of(part)
 
 
 def _faults(error: DlvError) -> str:
@@ -386,9 +463,10 @@ def _faults(error: DlvError) -> str:
     )
 
 
-def complete(repository: Repository, words: str) -> list[dict[str, Any]]:
+def complete(repository: Repository, words: str, visit: Visit = OWNER) -> list[dict[str, Any]]:
     """What may come next in a query."""
-    look = partial(completion.complete, directory=str(repository.root), environ=dict(os.environ))
+    environ = {} if visit.limited else dict(os.environ)
+    look = partial(completion.complete, directory=str(repository.root), environ=environ)
     cache = paths.cache(os.environ)
     found = completing.completions(words, look, lambda before: parser.accepted(before, cache))
     return [{"text": each.text, "replaced": each.replaced} for each in found[:60]]
@@ -407,9 +485,11 @@ def sweeps(repository: Repository, frame: Frame) -> list[Section]:
     _, table = trials_view.runs(runs)
 
     def leads(title: str, cell: object) -> str | None:
-        return f"/sweeps/{cell.value}" if title == "sweep" and isinstance(cell, Id) else None
+        if title == "sweep" and isinstance(cell, Id):
+            return frame.addresses.to(f"/sweeps/{cell.value}")
+        return None
 
-    return [Section("", Frame(frame.now, leads).table(table, caption="sweeps"))]
+    return [Section("", frame.leading(leads).table(table, caption="sweeps"))]
 
 
 def sweep(repository: Repository, name: str, frame: Frame) -> tuple[str, str, list[Section]]:
@@ -468,7 +548,8 @@ def evaluations(
         of = f" of {shown}" if shown else ""
         sections.append(Section(f"saved evaluations{of}", table))
     data = data_sets(repository)
-    return Html(_form(list(labels.values()), data, asked)), sections
+    action = frame.addresses.to("/evaluate")
+    return Html(_form(action, list(labels.values()), data, asked)), sections
 
 
 def data_sets(repository: Repository) -> list[str]:
@@ -489,7 +570,7 @@ def _figure(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _form(labels: Sequence[str], data: Sequence[str], asked: Mapping[str, str]) -> str:
+def _form(action: str, labels: Sequence[str], data: Sequence[str], asked: Mapping[str, str]) -> str:
     options = "".join(f'<option value="{text(label)}"></option>' for label in labels[:500])
     sets = "".join(
         f"<option{' selected' if name == asked.get('data') else ''}>{text(name)}</option>"
@@ -498,7 +579,7 @@ def _form(labels: Sequence[str], data: Sequence[str], asked: Mapping[str, str]) 
     checked = " checked" if asked.get("progressive") else ""
     ref = asked.get("ref") or asked.get("show") or ""
     return (
-        '<form class="filter" action="/evaluate" method="get"><label>Version '
+        f'<form class="filter" action="{text(action)}" method="get"><label>Version '
         f'<input id="search" name="ref" list="versions" value="{text(ref)}" required'
         f' autocomplete="off"></label><datalist id="versions">{options}</datalist>'
         '<label class="check">Data <select name="data"><option value="">of the version</option>'
@@ -581,7 +662,7 @@ def storage(
     totals, *tables = storage_sections.disk_usage(usage, "version", blocks, frame)
     graph = storage_sections.graph(repository)
     sections = [totals, Section("what is stored against what", graph), *tables]
-    plan = _planning(asked, begin)
+    plan = _planning(frame.addresses.to("/storage#plan"), asked, begin)
     words = frame.html(
         "How small the weights could be under limits on reading time. The first time, deltas "
         "between all versions are measured, which can take minutes; nothing is changed."
@@ -589,11 +670,11 @@ def storage(
     return [*sections, Section("storage against reading time", Html(words + plan))]
 
 
-def _planning(asked: Mapping[str, str], begin: Callable[[str], str]) -> Html:
+def _planning(action: str, asked: Mapping[str, str], begin: Callable[[str], str]) -> Html:
     """The form, and the plan where it was asked for."""
     alpha = asked.get("alpha", "")
     form = (
-        '<form class="filter" action="/storage#plan" method="get" id="plan">'
+        f'<form class="filter" action="{text(action)}" method="get" id="plan">'
         '<input type="hidden" name="plan" value="1"><label class="check">Reading may take, times '
         'the fastest possible <input name="alpha" type="number" min="1" step="0.1"'
         f' placeholder="as configured" value="{text(alpha)}"></label>'

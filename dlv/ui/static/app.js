@@ -2,6 +2,8 @@
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 const MOST = 8; // versions that are compared at once
+const base = document.body.dataset.base || ""; // of the addresses of one repository on a hub
+const key = (name) => base ? `${name}:${base}` : name;
 
 for (const button of $$("[data-copy]")) {
   button.addEventListener("click", async () => {
@@ -22,8 +24,8 @@ local();
 
 // Chosen versions are kept while rows come and go, and while one goes back and forth.
 const table = $(".models");
-const chosen = new Set(JSON.parse(sessionStorage.getItem("dlv-chosen") || "[]"));
-const keep = () => sessionStorage.setItem("dlv-chosen", JSON.stringify([...chosen]));
+const chosen = new Set(JSON.parse(sessionStorage.getItem(key("dlv-chosen")) || "[]"));
+const keep = () => sessionStorage.setItem(key("dlv-chosen"), JSON.stringify([...chosen]));
 const mark = () => {
   for (const box of $$('input[name="v"]')) box.checked = chosen.has(box.value);
   const button = $("[data-choice] .choice button");
@@ -32,7 +34,7 @@ const mark = () => {
 const compare = () => {
   if (chosen.size < 2) return;
   const query = new URLSearchParams([...chosen].map((label) => ["v", label]));
-  location.assign(`/compare?${query}`);
+  location.assign(`${base}/compare?${query}`);
 };
 if (table) {
   table.addEventListener("change", (event) => {
@@ -103,15 +105,15 @@ if (columns) {
   });
   columns.addEventListener("submit", (event) => {
     event.preventDefault();
-    localStorage.setItem("dlv-columns", field.value);
+    localStorage.setItem(key("dlv-columns"), field.value);
     const query = new URLSearchParams(new FormData(columns));
     query.delete("column");
     if (!field.value) query.delete("columns");
-    location.assign(`/?${query}`);
+    location.assign(`${columns.getAttribute("action")}?${query}`);
   });
 }
-const remembered = localStorage.getItem("dlv-columns");
-if (remembered) for (const link of $$('nav a[href="/"]')) link.href = `/?${new URLSearchParams({ columns: remembered })}`;
+const remembered = localStorage.getItem(key("dlv-columns"));
+if (remembered) for (const link of $$("nav a[data-table]")) link.href = `${link.getAttribute("href")}?${new URLSearchParams({ columns: remembered })}`;
 
 // Keys, unless something is being typed.
 let here = -1;
@@ -200,17 +202,17 @@ if (editor) {
   editor.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); editor.form.requestSubmit(); }
   });
-  const asked = JSON.parse(localStorage.getItem("dlv-queries") || "[]");
+  const asked = JSON.parse(localStorage.getItem(key("dlv-queries")) || "[]");
   if (editor.value.trim() && !$(".fault")) {
     const kept = [editor.value.trim(), ...asked.filter((text) => text !== editor.value.trim())].slice(0, 20);
-    localStorage.setItem("dlv-queries", JSON.stringify(kept));
+    localStorage.setItem(key("dlv-queries"), JSON.stringify(kept));
   }
   const history = $("[data-history]");
   if (asked.length) {
     history.hidden = false;
     $("ul", history).replaceChildren(...asked.slice(0, 10).map((text) => {
       const item = document.createElement("li"), link = document.createElement("a"), code = document.createElement("code");
-      link.href = `/query?${new URLSearchParams({ q: text })}`; code.textContent = text;
+      link.href = `${base}/query?${new URLSearchParams({ q: text })}`; code.textContent = text;
       link.append(code); item.append(link);
       return item;
     }));
