@@ -123,7 +123,7 @@ def decode_segment(data: bytes, noun: str) -> Segment:
         raise Damaged(f"{noun} is not valid", why="unknown format")
     segment = Segment()
     for card in record.get("cards") or ():
-        if _is_card(card):
+        if is_card(card):
             segment.cards[card["id"]] = card
     stored_networks = record.get("networks")
     segment.networks = stored_networks if isinstance(stored_networks, dict) else {}
@@ -131,7 +131,7 @@ def decode_segment(data: bytes, noun: str) -> Segment:
     return segment
 
 
-def _is_card(card: Any) -> bool:
+def is_card(card: Any) -> bool:
     """Return whether all fields have the types that the database expects."""
     try:
         dumps(card)  # all of its text is valid Unicode
@@ -252,6 +252,8 @@ class Pending:
 
     def note(self, ids: Iterable[str]) -> None:
         """Remember versions before they are published or retired."""
+        if self._remote.store.managed:
+            return  # the hub makes the cards
         known = self._read()
         durable.make_directory(self._path.parent)
         data = json.dumps(sorted({*known, *ids})).encode()

@@ -14,7 +14,8 @@ from dlv.metadata.database import Database
 from dlv.repository.revisions import direction_of
 
 FIELDS = ("name", "task", "license", "tag", "author", "net")
-_FIGURE = re.compile(r"(?P<name>[^\s<>=!]+?)(?P<op><=|>=|==|=|<|>)(?P<value>[^\s<>=!]+)\Z")
+KINDS = ("last", "min", "max")  # of figures of a metric
+FIGURE = re.compile(r"(?P<name>[^\s<>=!]+?)(?P<op><=|>=|==|=|<|>)(?P<value>[^\s<>=!]+)\Z")
 _WORD = re.compile(r"\w")
 
 
@@ -42,8 +43,8 @@ def search(
     """Return the versions that fit all terms of a text; `among`: only these ids."""
     words: list[str] = []
     clauses: list[Clause] = []
-    for term in _terms(text):
-        figure = _FIGURE.match(term)
+    for term in terms_of(text):
+        figure = FIGURE.match(term)
         field, colon, value = term.partition(":")
         if figure is not None:
             clauses.append(_figure(db, term, figure))
@@ -68,7 +69,8 @@ def search(
     return Found(*cards.search(db, wanted))
 
 
-def _terms(text: str) -> list[str]:
+def terms_of(text: str) -> list[str]:
+    """Return the terms of a search; quotes keep words together."""
     try:
         return shlex.split(text)
     except ValueError:
@@ -81,7 +83,7 @@ def _figure(db: Database, term: str, match: re.Match[str]) -> Clause:
     except ValueError:
         raise UsageError(f"`{term}` does not compare with a number") from None
     name, dot, column = match["name"].rpartition(".")
-    if not dot or column not in ("last", "min", "max"):
+    if not dot or column not in KINDS:
         name, column = match["name"], "last"
     _check_name(db, name)
     op = "=" if match["op"] == "==" else match["op"]

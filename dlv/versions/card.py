@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 from typing import Any
 
@@ -19,7 +19,7 @@ from dlv.metadata import metrics
 from dlv.metadata.metrics import Summary
 from dlv.metadata.versions import Version
 from dlv.network.graph import Network
-from dlv.objects.manifest import Manifest, TensorEntry
+from dlv.objects.manifest import FileEntry, Manifest, TensorEntry
 from dlv.objects.parameters import count_parameters
 from dlv.repository.handle import Repository
 from dlv.weights.store import MatrixStore, stored_network
@@ -106,16 +106,22 @@ def card_of(repository: Repository, version: Version) -> Card:
 
 def own_text(repository: Repository, manifest: Manifest) -> OwnText:
     """Return the card that the author wrote for a version, empty if there is none."""
-    files = {entry.path: entry for entry in manifest.files}
-    if files.keys().isdisjoint(NAMES):
-        return OwnText()
-    from dlv.repository.git_files import FileStore
 
+    def read(entry: FileEntry) -> bytes:
+        from dlv.repository.git_files import FileStore
+
+        return bytes(FileStore(repository.files_git).read(entry))
+
+    return text_among(manifest.files, read)
+
+
+def text_among(files: Iterable[FileEntry], read: Callable[[FileEntry], bytes]) -> OwnText:
+    """Return the card that the author wrote, which is one of these files."""
+    entries = {entry.path: entry for entry in files if entry.path in NAMES}
     for name in NAMES:
-        entry = files.get(name)
+        entry = entries.get(name)
         if entry is not None and entry.bytes <= MOST_BYTES:
-            data = FileStore(repository.files_git).read(entry)
-            own = split(data.decode("utf-8", "replace"), name)
+            own = split(read(entry).decode("utf-8", "replace"), name)
             if own.front or name == NAMES[0]:
                 return own
     return OwnText()

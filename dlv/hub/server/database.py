@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from dlv.dataclass import dataclass
 from dlv.errors import NewerFormat, RemoteError, UsageError
-from dlv.hub.server import tables
+from dlv.hub.server import full_text, tables
 
 POOL = 24  # connections of one process
 # What brings the tables from version n + 1 to n + 2; each runs in the transaction of the upgrade.
@@ -119,6 +119,7 @@ def _migrate(database: HubDatabase) -> None:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
         if not sa.inspect(connection).has_table(tables.state.name):
             tables.metadata.create_all(connection)
+            full_text.create(connection)
             _set_version(connection, tables.VERSION)
             return
         row = sa.select(tables.state.c.value).where(tables.state.c.key == "version")
