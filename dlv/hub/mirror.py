@@ -38,38 +38,55 @@ def mirror_of(
     """
     if names is None:
         names = remote.history.names()
+    folder = remote.history.cache / "mirror"
     try:
-        return _refreshed(remote, names, environ, local)
-    except (Damaged, NewerFormat, _OutdatedError):
-        shutil.rmtree(_folder(remote))
-        return _refreshed(remote, names, environ, local)
+        return _refreshed(folder, remote, names, environ, local)
+    except (Damaged, NewerFormat, OutdatedMirrorError):
+        shutil.rmtree(folder)
+        return _refreshed(folder, remote, names, environ, local)
 
 
-class _OutdatedError(Exception):
+class OutdatedMirrorError(Exception):
     """The mirror has versions that the remote has retired or renumbered."""
 
 
-def _folder(remote: Remote) -> Path:
-    return remote.history.cache / "mirror"
-
-
 def _refreshed(
-    remote: Remote, names: Sequence[str], environ: Mapping[str, str], local: Repository | None
+    folder: Path,
+    remote: Remote,
+    names: Sequence[str],
+    environ: Mapping[str, str],
+    local: Repository | None,
 ) -> Repository:
-    mirror, _ = Repository.init(_folder(remote))
+    mirror = open_mirror(folder, remote, environ, local)
+    try:
+        for name in names:
+            update(mirror, remote, name, local)
+    except OutdatedMirrorError:
+        mirror.close()
+        raise
+    return mirror
+
+
+def open_mirror(
+    folder: Path, remote: Remote, environ: Mapping[str, str], local: Repository | None = None
+) -> Repository:
+    """Return the mirror in a folder as it is; it is created if there is none."""
+    mirror, _ = Repository.init(folder)
     mirror.frozen = True
     mirror.find_promised = lambda mirrored: find_promised(mirrored, environ, remote, local)
-    for name in names:
-        chain = remote.chain(mirror if local is None else local, name)
-        numbers = {ref.manifest: ref.number for ref in published(chain).values()}
-        mirrored = {v.id: v.number for v in versions.of_name(mirror.database, name)}
-        if not mirrored.items() <= numbers.items():
-            mirror.close()
-            raise _OutdatedError
-        if len(mirrored) < len(numbers):
-            request = pulling.Request([name], AUTHOR, metadata_only=True, numbered=True)
-            pulling.pull(mirror, remote, request)
     return mirror
+
+
+def update(mirror: Repository, remote: Remote, name: str, local: Repository | None = None) -> None:
+    """Pull what the mirror lacks of a model; OutdatedMirrorError if it has too much."""
+    chain = remote.chain(mirror if local is None else local, name)
+    numbers = {ref.manifest: ref.number for ref in published(chain).values()}
+    mirrored = {v.id: v.number for v in versions.of_name(mirror.database, name)}
+    if not mirrored.items() <= numbers.items():
+        raise OutdatedMirrorError
+    if len(mirrored) < len(numbers):
+        request = pulling.Request([name], AUTHOR, metadata_only=True, numbered=True)
+        pulling.pull(mirror, remote, request)
 
 
 def look(
