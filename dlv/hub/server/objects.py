@@ -221,7 +221,7 @@ def reserve(hub: Hub, connection: sa.Connection, namespace_id: int, size: int) -
         raise Refused(
             507,
             f"the quota of the namespace has no room for {size:,} bytes more",
-            hint="retire versions and run dlv remote gc, or ask whoever runs the hub",
+            hint="retire versions and run dlv remote gc, or ask an operator of the hub",
         )
 
 
