@@ -19,22 +19,10 @@ from dlv.hub.server.access import Caller
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?\Z")
 RESERVED = frozenset(
     [
-        "v1",
-        "static",
-        "login",
-        "logout",
-        "search",
-        "settings",
-        "tokens",
-        "metrics",
-        "health",
-        "docs",
-        "about",
-        "api",
-        "hub",
-        "new",
+        "v1", "static", "login", "logout", "search", "settings", "tokens", "metrics", "health",
+        "docs", "about", "api", "hub", "new", "users", "me", "config",
     ]
-)
+)  # fmt: skip
 USER, ORGANIZATION = "user", "organization"
 MOST_BYTES = (1 << 63) - 1
 _EMAIL = re.compile(r"[^@\s\x00-\x1f\x7f]{1,64}@[^@\s\x00-\x1f\x7f]{1,255}\Z")
