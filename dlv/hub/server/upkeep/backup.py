@@ -31,9 +31,10 @@ from dlv.dataclass import dataclass
 from dlv.disk.durable import TemporaryFile
 from dlv.errors import Conflict, Damaged, NotFound, RemoteError, UsageError
 from dlv.hub.records import REMOTE_FILE, object_key
-from dlv.hub.server import audit, rows, tables
+from dlv.hub.server import audit, tables
 from dlv.hub.server.access import Caller
 from dlv.hub.server.hub import Hub
+from dlv.hub.server.upkeep import rows
 from dlv.hub.stores.interface import MissingObject, Store
 from dlv.objects.record import Natural, Time, as_json, decode, parse
 

@@ -245,7 +245,7 @@ class Checker:
             label = f"{alias['name']}@{alias['alias']}"
             self.report.checked["aliases"] += 1
             if ref is None or ref.number != alias["number"]:
-                self._fault("alias", label, f"there is no version {alias['number']}")
+                self._fault("alias", label, f"no version {alias['number']}")
 
     def _needs(self, store: Store, ref: Ref) -> set[tuple[str, str, str, str]] | None:
         """Return the rows of what a version needs; None if its records cannot be read."""

@@ -1,0 +1,1 @@
+"""Upkeep of a hub: `checking` compares database and store, `backup` copies both and restores."""
