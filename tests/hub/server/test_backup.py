@@ -29,7 +29,7 @@ def open_hub(url: str, folder: Path) -> Hub:
     hub = Hub(
         Settings(database=url, store=str(folder / "objects"), data=folder, url="http://localhost")
     )
-    hub.note_published = lambda place: None  # type: ignore[method-assign]
+    hub.note_published = lambda place: None  # type: ignore[method-assign]  # noqa: ARG005
     return hub
 
 
