@@ -58,6 +58,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "clone": ("clone", "Create a repository with all versions of a remote", "Sharing"),
     "search": ("search", "Find versions on a remote by text and figures", "Sharing"),
     "remote": ("remote", "List, add or change remotes", "Sharing"),
+    "login": ("login", "Log in at a hub and keep its token", "Sharing"),
+    "logout": ("logout", "Forget the token of a hub", "Sharing"),
     "verify": ("verify", "Check histories and signatures on a remote", "Sharing"),
     "archive": ("archive", "Compress weights with deltas", "Storage and upkeep"),
     "quantize": ("quantize", "Make smaller versions with rounded weights", "Storage and upkeep"),

@@ -103,7 +103,9 @@ HOMES = {
     "onnxruntime": "evaluation/engines.py evaluation/imported.py adapters/engine_runs.py",
     "matplotlib": "report/curve_charts.py report/raster.py",
     "optuna": "training/ledger/sampling.py",
+    "keyring": "hub/credentials.py",
     "obstore": "hub/stores/objects.py",
+    "urllib3": "hub/stores/web.py",
     "ray": "training/workers/ray_pool.py",
     "tensorboard": "events/",
 }

@@ -19,6 +19,7 @@ from dlv.objects.manifest import NAME
 
 NAMES, MOST_NAMES = "index/names.json", 16 << 20
 BATCH = 16  # refs requested at once
+PAGE = 1000  # refs in one answer of a hub
 MOST_MANIFEST = 16 << 20
 MOST = {"manifests": MOST_MANIFEST, "locators": MOST_BYTES, "facts": MOST_MANIFEST}
 
@@ -36,9 +37,7 @@ class History:
         A web server cannot be listed.
         """
         if self.store.listable:
-            keys = self.store.keys("refs/")
-            names = {key.split("/")[1] for key in keys if key.count("/") >= 2}
-            return sorted(name for name in names if NAME.match(name))
+            return sorted(name for name in self.store.names() if NAME.match(name))
         data = self.store.find(NAMES, most=MOST_NAMES)
         try:
             listed = json.loads(data or b"{}")["names"]
@@ -48,6 +47,8 @@ class History:
 
     def note_names(self, names: Iterable[str]) -> None:
         """Write the list of names for clients that read over a web server."""
+        if self.store.managed:
+            return
         data = json.dumps({"names": sorted(set(names))}).encode()
         with contextlib.suppress(RemoteError):
             if self.store.find(NAMES, most=MOST_NAMES) != data:
@@ -56,17 +57,46 @@ class History:
     def chain(self, name: str, remembered: tuple[int, str] | None) -> list[Ref]:
         """Return all refs, oldest first; `remembered` is (seq, hash) of the last one seen."""
         chain = self._chains.get(name) or self._cached(name)
-        if chain and self._ref(name, len(chain)) != chain[-1]:
-            # The cache is wrong. Read all refs, and compare them with the remembered head.
-            chain = []
         known = len(chain)
-        self._extend(name, chain, 0 if chain else self._hint(name))
+        if self.store.managed:
+            chain = self._continued(name, chain)
+        else:
+            if chain and self._ref(name, len(chain)) != chain[-1]:
+                # The cache is wrong. Read all refs, and compare them with the remembered head.
+                chain, known = [], 0
+            self._extend(name, chain, 0 if chain else self._hint(name))
         if remembered is not None:
             _check_remembered(self.store.url, name, chain, remembered)
         self._chains[name] = chain
-        if len(chain) > known:
+        if len(chain) != known:
             self._keep(name, chain)
         return chain
+
+    def _continued(self, name: str, chain: list[Ref]) -> list[Ref]:
+        """Return all refs on a hub, which sends many at once.
+
+        The last known one is read again. If it differs, so are all others.
+        """
+        after = max(len(chain) - 1, 0)
+        refs = self._records(name, after)
+        if chain and refs[:1] != chain[-1:]:
+            if after:
+                refs = self._records(name, 0)
+            after = 0
+        chain = chain[:after]
+        while True:
+            for ref in refs:
+                _check_link(self.store.url, name, chain, ref)
+                chain.append(ref)
+            if len(refs) < PAGE:
+                return chain
+            refs = self._records(name, len(chain))
+
+    def _records(self, name: str, after: int) -> list[Ref]:
+        return [
+            self._decoded(data, ref_key(name, after + place))
+            for place, data in enumerate(self.store.records(name, after), 1)
+        ]
 
     def known(self, name: str) -> list[Ref]:
         """Return the refs read so far, without contacting the remote."""
@@ -93,6 +123,8 @@ class History:
             chain = [*self.known(ref.name), ref]
             self._chains[ref.name] = chain
             self._keep(ref.name, chain)
+            if self.store.managed:
+                return won
             with contextlib.suppress(RemoteError):  # the hint only saves requests
                 self.store.put(hint_key(ref.name), json.dumps({"seq": ref.seq}).encode())
         return won
@@ -160,10 +192,11 @@ class History:
 
     def _ref(self, name: str, seq: int) -> Ref | None:
         data = self.store.find(ref_key(name, seq), most=MOST_REF)
-        if data is None:
-            return None
+        return None if data is None else self._decoded(data, ref_key(name, seq))
+
+    def _decoded(self, data: bytes, key: str) -> Ref:
         try:
-            return decode_ref(data, f"{ref_key(name, seq)} at {self.store.url}")
+            return decode_ref(data, f"{key} at {self.store.url}")
         except Damaged as error:
             raise UnsafeInput(error.message, why=error.why) from None
 

@@ -8,6 +8,7 @@ from dataclasses import field
 from pathlib import Path
 
 import dlv.hub.deletion as deletion
+import dlv.hub.service as service
 import dlv.hub.signing as signing
 from dlv.dataclass import dataclass
 from dlv.errors import DlvError, NotFound, RemoteError
@@ -64,6 +65,8 @@ def collect(
 ) -> Collected:
     """Delete objects that no version on the remote has needed for `grace`."""
     _check_writable(remote)
+    if remote.store.managed:
+        return service.collect(remote, grace, dry_run=dry_run)
     return deletion.collect(
         remote.store, lambda: reachable(repository, remote), grace, abandon=abandon, dry_run=dry_run
     )

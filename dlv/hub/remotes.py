@@ -65,8 +65,9 @@ class Remote:
 
 
 def check_exists(url: str, environ: Mapping[str, str]) -> None:
-    if open_store(url, environ).find(REMOTE_FILE, most=MOST_REMOTE) is None:
-        raise RemoteError(f"no remote found at {url}", hint=ADDRESS)
+    store = open_store(url, environ)
+    if store.find(REMOTE_FILE, most=MOST_REMOTE) is None:
+        raise store.absent()
 
 
 def try_out(
@@ -87,6 +88,8 @@ def try_out(
             repository, name, url, environ, create=True, single_writer=single_writer
         )
         return opened.file.probe
+    if store.managed:
+        return {"hub": True, "role": store.call("GET", "").get("role")}
     abilities = probing.probe(store)
     probing.check(store, abilities, single_writer=single_writer)
     return abilities
@@ -105,6 +108,8 @@ def open_remote(
     store = open_store(url, environ)
     data = store.find(REMOTE_FILE, most=MOST_REMOTE)
     if data is None:
+        if not create and store.managed:
+            raise store.absent()
         if not create:
             way = f"to create one: dlv publish --remote {name}" if store.writable else ADDRESS
             raise RemoteError(f"no remote found at {url}", hint=way)
@@ -117,7 +122,7 @@ def open_address(url: str, environ: Mapping[str, str], cache: Path) -> Remote:
     store = open_store(url, environ)
     data = store.find(REMOTE_FILE, most=MOST_REMOTE)
     if data is None:
-        raise RemoteError(f"no remote found at {url}", hint=ADDRESS)
+        raise store.absent()
     durable.make_directory(cache / "tmp")
     return _opened(url, url, store, data, cache, cache / "tmp")
 
@@ -129,6 +134,8 @@ def _opened(name: str, url: str, store: Store, data: bytes, cache: Path, tmp: Pa
 
 def _create(store: Store, *, single_writer: bool) -> bytes:
     """Return the content of the remote's file; another client can have created it first."""
+    if store.managed:
+        return store.create_remote()
     abilities = probing.probe(store)
     probing.check(store, abilities, single_writer=single_writer)
     data = RemoteFile(os.urandom(32).hex(), timestamp(), abilities).encode()

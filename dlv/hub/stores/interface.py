@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-from dlv.errors import RemoteError
+from dlv.errors import RemoteError, UsageError
 
 PUBLISH_AGAIN = "ask the author to publish the version again"
 
@@ -50,6 +50,7 @@ class Store(ABC):
 
     url: str
     writable = True
+    managed = False  # a hub: it makes the index, the hints and the list of names, and deletes
 
     @property
     def listable(self) -> bool:
@@ -62,7 +63,7 @@ class Store(ABC):
     def get(self, key: str, *, most: int) -> bytes:
         """Return an object; RemoteError if it is longer than `most` bytes."""
         data = self._get(key, most)
-        self.traffic.add(requests=1, received=len(data))
+        self._count(requests=1, received=len(data))
         if len(data) > most:
             raise self.broken(f"{key} has more than {most} bytes")
         return data
@@ -77,24 +78,24 @@ class Store(ABC):
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return exactly these bytes of an object."""
         data = self._get_range(key, start, length)
-        self.traffic.add(requests=1, received=len(data))
+        self._count(requests=1, received=len(data))
         if len(data) != length:
             raise self.broken(f"{key}: {len(data)} bytes came for {length} from {start}")
         return data
 
     def size(self, key: str) -> int | None:
         """Return the length of an object, or None if it does not exist."""
-        self.traffic.add(requests=1)
+        self._count(requests=1)
         return self._size(key)
 
     def modified(self, key: str) -> float | None:
         """Return when an object was written, in seconds by the store's clock; None if missing."""
-        self.traffic.add(requests=1)
+        self._count(requests=1)
         return self._modified(key)
 
     def put(self, key: str, data: bytes) -> None:
         """Write an object. Its key determines its content, so overwriting is safe."""
-        self.traffic.add(requests=1, sent=len(data))
+        self._count(requests=1, sent=len(data))
         self._put(key, data)
 
     def create(self, key: str, data: bytes) -> bool:
@@ -102,13 +103,18 @@ class Store(ABC):
 
         After an error, the object may have been written. Read it to find out.
         """
-        self.traffic.add(requests=1, sent=len(data))
+        self._count(requests=1, sent=len(data))
         return self._create(key, data)
 
     def keys(self, prefix: str) -> list[str]:
         """Return keys that begin with a prefix, sorted; RemoteError if the store cannot list."""
-        self.traffic.add(requests=1)
+        self._count(requests=1)
         return sorted(self._keys(prefix))
+
+    def names(self) -> list[str]:
+        """Return the names of all models, as a listing of refs shows them."""
+        keys = self.keys("refs/")
+        return list(dict.fromkeys(key.split("/")[1] for key in keys if key.count("/") >= 2))
 
     def entries(self, prefix: str) -> Iterator[Entry]:
         """Yield the objects whose keys begin with a prefix, in any order."""
@@ -118,8 +124,39 @@ class Store(ABC):
                 yield Entry(key, size, modified)
 
     def delete(self, key: str) -> None:
-        self.traffic.add(requests=1)
+        self._count(requests=1)
         self._delete(key)
+
+    def add(self, key: str, data: bytes) -> int:
+        """Write an object unless it is there; return the number of bytes sent."""
+        if self.size(key) == len(data):
+            return 0
+        self.put(key, data)
+        return len(data)
+
+    def put_all(self, objects: Mapping[str, bytes]) -> None:
+        """Write objects in their order. A hub is asked once which of them it lacks."""
+        for key, data in objects.items():
+            self.put(key, data)
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:  # noqa: ARG002
+        """Send a request to a route of a hub, and return its JSON answer."""
+        raise UsageError(f"{self.url} is not on a hub", why=f"only a hub has {path.split('/')[0]}")
+
+    def create_remote(self) -> bytes:
+        """Create the remote on a hub, and return the content of its file."""
+        raise NotImplementedError
+
+    def records(self, name: str, after: int) -> list[bytes]:
+        """Return at most 1000 refs of a model on a hub that follow a number."""
+        raise NotImplementedError
+
+    def absent(self) -> RemoteError:
+        """The error about a remote that does not exist."""
+        return RemoteError(f"no remote found at {self.url}", hint="check the address")
+
+    def _count(self, *, requests: int, sent: int = 0, received: int = 0) -> None:
+        self.traffic.add(requests=requests, sent=sent, received=received)
 
     def broken(self, why: str) -> RemoteError:
         return RemoteError(f"{self.url} sent something unexpected", why=why)

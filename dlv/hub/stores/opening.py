@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from dlv.errors import UsageError
+from dlv.errors import UsageError, require
 from dlv.hub.stores.interface import Store
 
-_OBJECT_STORES = ("s3", "gs", "az", "http", "https")
+_OBJECT_STORES, _WEB = ("s3", "gs", "az"), ("http", "https")
 
 
 def open_store(url: str, environ: Mapping[str, str]) -> Store:
-    """Open a folder, a bundle, s3://bucket/prefix, gs://.., az://.. or a web server."""
+    """Open a folder, a bundle, s3://bucket/prefix, gs://.., az://.., a hub or a web server."""
     scheme = urlsplit(url).scheme if "://" in url else "file"
     if scheme == "file":
         path = Path(url.removeprefix("file://")).expanduser()
@@ -28,9 +28,14 @@ def open_store(url: str, environ: Mapping[str, str]) -> Store:
         from dlv.hub.stores.objects import ObjectStore
 
         return ObjectStore(url, environ)
+    if scheme in _WEB:
+        require("urllib3", "remote")
+        from dlv.hub.stores.server import open_web
+
+        return open_web(url, environ)
     raise UsageError(
         f"`{url}` is not the address of a remote",
-        why=f"known: a folder, {', '.join(f'{each}://' for each in _OBJECT_STORES)}",
+        why=f"known: a folder, {', '.join(f'{each}://' for each in (*_OBJECT_STORES, *_WEB))}",
     )
 
 

@@ -1,0 +1,120 @@
+"""What a hub does by itself: search, delete what is not needed, keep aliases of versions."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from dlv.dataclass import dataclass
+from dlv.errors import NotFound, RemoteError, UsageError, nearest
+from dlv.hub.deletion import Collected
+from dlv.hub.remotes import Remote
+
+_ALIASED = re.compile(
+    r"(?P<model>[^@~^/:]+)@(?P<alias>[A-Za-z0-9][A-Za-z0-9._-]{0,63})(?P<rest>.*)"
+)
+_OWN = re.compile(r"[0-9]+|latest|best")  # what dlv itself means by a word after @
+MOST_LISTED = 1_000_000
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A name such as `production` for a version of a model."""
+
+    model: str
+    alias: str
+    number: int
+
+
+def collect(remote: Remote, grace: datetime.timedelta, *, dry_run: bool) -> Collected:
+    """Let the hub delete what no version has needed for `grace`."""
+    body = {"grace": int(grace.total_seconds()), "dry_run": dry_run}
+    answer = remote.store.call("POST", "gc", body)
+    try:
+        until = answer["until"]
+        return Collected(
+            deleted=[str(key) for key in answer["deleted"][:MOST_LISTED]],
+            listed=[str(key) for key in answer["listed"][:MOST_LISTED]],
+            until=None if until is None else str(until),
+            leases=int(answer["leases"]),
+            bytes=int(answer["bytes"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise remote.store.broken("the answer to gc is not valid") from None
+
+
+def aliases(remote: Remote) -> list[Alias]:
+    """Return the aliases of all models on a hub."""
+    answer = remote.store.call("GET", "aliases")
+    try:
+        return [Alias(str(a["name"]), str(a["alias"]), int(a["number"])) for a in answer["aliases"]]
+    except (KeyError, TypeError, ValueError):
+        raise remote.store.broken("the list of aliases is not valid") from None
+
+
+def set_alias(remote: Remote, reference: str, alias: str) -> Alias:
+    """Let an alias name a version such as lenet@3, on the hub, where everybody sees it."""
+    model, _, number = reference.partition("@")
+    if not number.isdigit():
+        raise UsageError(
+            f"`{reference}` is not a version on {remote.name}",
+            hint=f"dlv remote alias {remote.name}:{model}@3 {alias}",
+        )
+    remote.store.call("PUT", _path(model, alias), {"number": int(number)})
+    return Alias(model, alias, int(number))
+
+
+def delete_alias(remote: Remote, model: str, alias: str) -> None:
+    """Delete an alias; the version stays."""
+    remote.store.call("DELETE", _path(model, alias))
+
+
+def _path(model: str, alias: str) -> str:
+    return f"aliases/{quote(model, safe='')}/{quote(alias.lower(), safe='')}"
+
+
+def resolved(remote: Remote, references: Sequence[str]) -> list[str]:
+    """Replace aliases in references such as lenet@production by numbers of versions.
+
+    Without a reference that can have one, the hub is not contacted.
+    """
+    matches = [_ALIASED.fullmatch(text) for text in references]
+    if not remote.store.managed or not any(match and _is_alias(match) for match in matches):
+        return list(references)
+    known = {(alias.model, alias.alias): alias.number for alias in aliases(remote)}
+    return [
+        text if match is None or not _is_alias(match) else _numbered(remote, match, known)
+        for text, match in zip(references, matches, strict=True)
+    ]
+
+
+def _is_alias(match: re.Match[str]) -> bool:
+    return _OWN.fullmatch(match["alias"]) is None
+
+
+def _numbered(remote: Remote, match: re.Match[str], known: Mapping[tuple[str, str], int]) -> str:
+    model, alias = match["model"], match["alias"].lower()
+    number = known.get((model, alias))
+    if number is None:
+        words: Collection[str] = [word for name, word in known if name == model]
+        raise NotFound(
+            f"{remote.name}:{model} has no alias `{alias}`",
+            why=f"it has {', '.join(words)}" if words else None,
+            did_you_mean=[f"{remote.name}:{model}@{word}" for word in nearest(alias, words)],
+            hint=f"dlv remote alias {remote.name}",
+        )
+    return f"{model}@{number}{match['rest']}"
+
+
+def search(
+    remote: Remote, text: str, *, where: Sequence[str], sort: str | None, most: int
+) -> dict[str, Any]:
+    """Return what the hub finds among the cards of its repository."""
+    body = {"text": text, "where": list(where), "sort": sort, "most": most, "offset": 0}
+    answer = remote.store.call("POST", "search", body)
+    if not isinstance(answer, dict):
+        raise RemoteError(f"{remote.url} sent something unexpected", why="search")
+    return answer
