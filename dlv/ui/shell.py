@@ -32,7 +32,7 @@ class Shell:
         self.log = log
         jinja = require("jinja2", "ui")
         self._templates = jinja.Environment(
-            loader=jinja.FileSystemLoader([HERE / "templates", HERE / "hub" / "templates"]),
+            loader=jinja.FileSystemLoader(HERE / "templates"),
             autoescape=True,
             undefined=jinja.StrictUndefined,
             finalize=_harmless,
@@ -81,8 +81,8 @@ class Shell:
     ) -> Any:
         context = {
             "title": title, "heading": "", "about": "", "command": "", "here": "", "charts": False,
-            "base": "", "versions": "", "home": "/", "trail": [], "account": None, "location": "",
-            "place": "On the terminal:", **around, **values,
+            "root": "", "base": "", "versions": "", "home": "/", "trail": [], "account": None,
+            "location": "", "place": "On the terminal:", **around, **values,
         }  # fmt: skip
         return self.html(self._templates.get_template(template).render(**context), status)
 
