@@ -58,6 +58,11 @@ class Caller:
         """Whether this is an operator, with a token that is not limited."""
         return self.operator and self.highest is Role.ADMIN and self.namespace is None
 
+    @property
+    def operates(self) -> bool:
+        """Whether the caller may run the hub; a token for one place may not."""
+        return self.operator and self.highest is Role.ADMIN and self.namespace is None
+
     def in_scope(self, namespace: str, repository: str | None) -> bool:
         """Whether the token is for this namespace, or for this repository in it."""
         if self.namespace is not None and self.namespace != namespace:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
 import os
 import time
@@ -44,6 +46,9 @@ _STATUS: Sequence[tuple[type[DlvError], int]] = (
 )  # fmt: skip
 _SAFE_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 LOGGED_PATH = 200  # characters
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
+BODY_SECONDS = 60.0  # in which a body begins to arrive
+BODY_RATE = 4096.0  # bytes that then come each second, on average
 WAIT = 10  # seconds after which a client tries a busy hub again
 
 Scope = MutableMapping[str, Any]
@@ -70,6 +75,8 @@ class Application:
         self._inner = Starlette(
             routes=[*web_routes, *pages], exception_handlers={HTTPException: _web_error}
         )
+        # A redirection would lead to the host that the request names.
+        self._inner.router.redirect_slashes = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, and write one line about each request when it has ended."""
@@ -94,11 +101,12 @@ class Application:
 
         self.metrics.active.inc()
         try:
-            await self._inner(scope, receive, counted)
+            await self._inner(scope, _in_time(receive, record), counted)
         finally:
             self.metrics.active.dec()
             seconds = time.perf_counter() - begun
-            self.metrics.answered(scope["method"], record["route"], status, seconds, sent)
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self.metrics.answered(method, record["route"], status, seconds, sent)
             self._log_request(scope, record, status, seconds, sent)
 
     def _log_request(
@@ -136,13 +144,21 @@ class Application:
         record = request.scope["dlv"]
         record["route"] = route.path
         try:
-            data = await self._body(route, request)
-            if not route.streams:
-                answer = await run_in_threadpool(self._answer, route, request, data)
-            else:
-                call = await run_in_threadpool(self._exchange, route, request, None)
+            _check_address(request)
+            if route.streams:
+                call = await run_in_threadpool(self._exchange, route, request)
                 answer = await self._streamed(route, call)
+            elif route.body is None:
+                answer = await run_in_threadpool(self._answer, route, request)
+            else:
+                # Bodies are read of callers who may send one.
+                call = await run_in_threadpool(self._exchange, route, request)
+                data = await self._body(route, request)
+                answer = await run_in_threadpool(self._answer_to, route, call, data)
         except ClientDisconnect:
+            if record.get("slow"):
+                slow = RemoteError("the body did not arrive in time", hint="try again")
+                return _error(408, slow, {"Connection": "close"})
             return Response(status_code=499)
         except Exception as error:
             return self.refusal(error, record["id"])
@@ -167,24 +183,25 @@ class Application:
         answer = route.handler(call)
         return answer if isinstance(answer, Answer) else await answer
 
-    def _answer(self, route: Route, request: Request, data: bytes) -> Answer:
-        call = self._exchange(route, request, data)
+    def _answer(self, route: Route, request: Request) -> Answer:
+        return self._answer_to(route, self._exchange(route, request), b"")
+
+    def _answer_to(self, route: Route, call: Exchange, data: bytes) -> Answer:
+        if route.body is bytes:
+            call = dataclasses.replace(call, body_=data)
+        elif route.body is not None:
+            call = dataclasses.replace(call, body_=read_body(route.body, data or b"{}"))
         answer = route.handler(call)
         assert isinstance(answer, Answer), "a handler that is a coroutine needs `streams`"
         return answer
 
-    def _exchange(self, route: Route, request: Request, data: bytes | None) -> Exchange:
+    def _exchange(self, route: Route, request: Request) -> Exchange:
         """Return the request with its caller, who has the role that the route requires."""
         parts = request.path_params
         with self.hub.database.reading() as connection:
             caller = self._caller(connection, request)
             request.scope["dlv"]["caller"] = caller.name
             place = self._place(connection, route, caller, parts)
-        body = None
-        if route.body is bytes:
-            body = data
-        elif route.body is not None:
-            body = read_body(route.body, data or b"{}")
         return Exchange(
             hub=self.hub,
             caller=caller,
@@ -193,24 +210,27 @@ class Application:
             query=request.query_params,
             headers=request.headers,
             place_=place,
-            body_=body,
             stream=request.stream if route.streams else None,
         )
 
     def _caller(self, connection: sa.Connection, request: Request) -> Caller:
         origin = _origin(request.scope)
-        header = request.headers.get("authorization")
-        if header is None:
+        headers = request.headers.getlist("authorization")
+        if not headers:
             self.limiter.check_anonymous(origin)
             return Caller(origin=origin)
-        scheme, _, secret = header.partition(" ")
+        scheme, _, secret = headers[0].partition(" ")
         secret = secret.strip()
-        self.limiter.check_guesses(origin)
+        if self.limiter.many_guesses(origin):
+            # Others with this address can go on, at the pace of those without a token.
+            self.limiter.check_anonymous(origin)
         caller = None
-        if scheme.lower() == "bearer" and secret.startswith(PREFIX) and len(secret) < 200:
+        # With two of these headers, a proxy and this program could each believe another one.
+        well_formed = secret.startswith(PREFIX) and secret.isascii() and len(secret) < 200
+        if len(headers) == 1 and scheme.lower() == "bearer" and well_formed:
             caller = caller_of(connection, secret, origin)
         if caller is None:
-            self.limiter.note_guess(origin)
+            self.limiter.check_guess(origin)
             raise Refused(
                 401,
                 "the token is not valid",
@@ -249,10 +269,8 @@ class Application:
 
     async def _body(self, route: Route, request: Request) -> bytes:
         """Read a body, but no more than the route accepts."""
-        if route.streams or route.body is None:
-            return b""
         limits = self.hub.limits
-        most = limits.ref if route.body is bytes else limits.document
+        most = limits.document if route.large else limits.ref
         too_large = Refused(413, f"the body has more than {most} bytes")
         declared = request.headers.get("content-length", "0")
         if declared.isdigit() and int(declared) > most:
@@ -274,6 +292,34 @@ class Application:
 
 def _record(call: Exchange) -> Answer:
     return Answer(200, call.place.record.encode(), {"Cache-Control": "no-store"})
+
+
+def _in_time(receive: Receive, record: dict[str, Any]) -> Receive:
+    """Return `receive`, which ends a body that does not arrive in time as if it was cut off."""
+    begun, count, complete = time.monotonic(), 0, False
+
+    async def received() -> MutableMapping[str, Any]:
+        nonlocal count, complete
+        if complete:
+            return await receive()
+        end = begun + BODY_SECONDS + count / BODY_RATE
+        try:
+            message = await asyncio.wait_for(receive(), end - time.monotonic())
+        except TimeoutError:
+            record["slow"] = complete = True
+            return {"type": "http.disconnect"}
+        count += len(message.get("body", b""))
+        complete = not message.get("more_body", False)
+        return message
+
+    return received
+
+
+def _check_address(request: Request) -> None:
+    """Refuse names that no database can compare: nothing can have them."""
+    for part in request.path_params.values():
+        if not str(part).isprintable():
+            raise not_found()
 
 
 def _origin(scope: Scope) -> str:

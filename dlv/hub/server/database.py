@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from dlv.dataclass import dataclass
-from dlv.errors import NewerFormat, RemoteError, UsageError
+from dlv.errors import Conflict, NewerFormat, RemoteError, UsageError
 from dlv.hub.server import full_text, tables
 
 POOL = 24  # connections of one process
 # What brings the tables from version n + 1 to n + 2; each runs in the transaction of the upgrade.
 MIGRATIONS: Sequence[Callable[[sa.Connection], None]] = ()
+_EXCLUSIVE = 0x646C78
 _LOCK = 0x646C76  # any number that no other program locks
 
 
@@ -55,6 +58,27 @@ class HubDatabase:
         engine = self.engine.execution_options(writes=True)
         with engine.begin() as connection:
             yield connection
+
+    @contextmanager
+    def exclusive(self, number: int, busy: str) -> Iterator[Callable[[], None]]:
+        """Hold a lock over several transactions; it ends with the process. Conflict if it is held.
+
+        Yields what fails as soon as the lock is lost. With SQLite, all numbers share one lock.
+        """
+        if self.is_postgres:
+            with self.engine.connect() as connection:
+                key = (_EXCLUSIVE << 32) + number % (1 << 32)
+                free = sa.select(sa.func.pg_try_advisory_xact_lock(key))
+                if not connection.execute(free).scalar_one():
+                    raise Conflict(busy, hint="try again")
+                yield lambda: connection.execute(sa.select(1)).close()
+            return
+        with Path(f"{self.engine.url.database}.lock").open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Conflict(busy, hint="try again") from None
+            yield lambda: None
 
     def close(self) -> None:
         self.engine.dispose()

@@ -81,7 +81,8 @@ class Route:
     `role`: NONE: everybody. With `{repository}` in the path, the role counts there; with
     `{namespace}` alone, in the whole namespace. `known`: a valid token is required. `operator`:
     only accounts that run the hub. `body`: a dataclass; keys with defaults may be left out.
-    `streams`: the handler is a coroutine and reads the body itself. `repeats`: can be sent again.
+    `streams`: the handler is a coroutine and reads the body itself. `large`: the body may have as
+    many bytes as `document` of the limits, else as many as a ref.
     """
 
     method: str
@@ -96,12 +97,19 @@ class Route:
     statuses: Sequence[int] = (200,)
     query: Mapping[str, str] = field(default_factory=dict)  # name: description
     streams: bool = False
+    large: bool = False
+
+
+MOST_VALUES = 100_000  # arrays and objects in a body: each takes far more memory than its bytes
 
 
 def read_body(kind: type[T], data: bytes) -> T:
     """Read a JSON body strictly; keys with defaults may be missing."""
+    if data.count(b"[") + data.count(b"{") > MOST_VALUES:
+        raise Refused(413, "the body has too many values")
     try:
         value = read_json(data, "the body")
+        _check_strings(value)
         if isinstance(value, dict):
             names = dataclasses.fields(cast(Any, kind))
             optional = {f.name: f.default for f in names if f.default is not dataclasses.MISSING}
@@ -109,3 +117,28 @@ def read_body(kind: type[T], data: bytes) -> T:
         return records.decode(kind, value, records.Place("the body"))
     except (Damaged, NewerFormat) as error:
         raise Refused(422, error.message, why=error.why) from None
+
+
+def _check_strings(value: Any) -> None:
+    """Refuse strings that databases cannot store: with NUL, or half a surrogate pair."""
+    level = [value]
+    while level:
+        item = level.pop()
+        if isinstance(item, dict):
+            level += [*item, *item.values()]
+        elif isinstance(item, list):
+            level += item
+        elif isinstance(item, str) and not (item.isascii() or _encodes(item)):
+            raise Refused(422, "a string of the body is not valid Unicode")
+        elif isinstance(item, str) and "\0" in item:
+            raise Refused(422, "a string of the body has the character NUL")
+        elif isinstance(item, int) and not -(1 << 63) <= item < 1 << 63:
+            raise Refused(422, "a number of the body is too large")
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import threading
 import time
 from collections import OrderedDict
@@ -37,39 +38,50 @@ class Buckets:
 
 
 class Buffers:
-    """The bytes of uploads in memory, of all requests together."""
+    """The bytes of uploads in memory, of all requests together; one user has at most half."""
 
     def __init__(self, most: int) -> None:
         self._most, self._bytes = most, 0
+        self._users: dict[int | None, int] = {}
         self._lock = threading.Lock()
 
     @contextmanager
-    def opened(self) -> Iterator[Buffer]:
-        """Count the bytes of one request until its end."""
-        buffer = Buffer(self)
+    def opened(self, caller: Caller, expected: int) -> Iterator[Buffer]:
+        """Count the bytes of one request until its end.
+
+        Those that are expected are counted at once, so that a request which has begun can end.
+        """
+        buffer = Buffer(self, caller.user_id)
         try:
+            buffer.grow(expected)
             yield buffer
         finally:
-            self.add(-buffer.bytes)
+            self.add(buffer.user, -buffer.bytes)
 
-    def add(self, count: int) -> None:
+    def add(self, user: int | None, count: int) -> None:
         with self._lock:
-            if count > 0 and self._bytes + count > self._most:
+            total, own = self._bytes + count, self._users.get(user, 0) + count
+            if count > 0 and (total > self._most or own > self._most // 2):
                 raise Refused(
                     503, "too many uploads at once", hint="try again", headers={"Retry-After": "5"}
                 )
-            self._bytes += count
+            self._bytes, self._users[user] = total, own
+            if not own:
+                del self._users[user]
 
 
 class Buffer:
     """The bytes of one request."""
 
-    def __init__(self, buffers: Buffers) -> None:
-        self._buffers, self.bytes = buffers, 0
+    def __init__(self, buffers: Buffers, user: int | None) -> None:
+        self._buffers, self.user, self.bytes = buffers, user, 0
 
-    def grow(self, count: int) -> None:
-        self._buffers.add(count)
-        self.bytes += count
+    def grow(self, size: int) -> None:
+        """Count up to this size."""
+        more = size - self.bytes
+        if more > 0:
+            self._buffers.add(self.user, more)
+            self.bytes = size
 
 
 class Limiter:
@@ -84,14 +96,26 @@ class Limiter:
         _check(self._tokens.take(caller.token_id))
 
     def check_anonymous(self, origin: str) -> None:
-        _check(self._anonymous.take(origin))
+        _check(self._anonymous.take(_network(origin)))
 
-    def check_guesses(self, origin: str) -> None:
-        """Refuse an address that has sent many wrong tokens."""
-        _check(self._guesses.take(origin, 0))
+    def many_guesses(self, origin: str) -> bool:
+        """Whether an address has sent many wrong tokens."""
+        return self._guesses.take(_network(origin), 0) > 0
 
-    def note_guess(self, origin: str) -> None:
-        self._guesses.take(origin)
+    def check_guess(self, origin: str) -> None:
+        """Count a wrong token; refuse an address that has sent many."""
+        _check(self._guesses.take(_network(origin)))
+
+
+def _network(origin: str) -> str:
+    """Return the address, or its network: one client has 2^64 addresses of IPv6."""
+    if ":" not in origin:
+        return origin
+    try:
+        address = ipaddress.IPv6Address(origin.partition("%")[0])
+    except ValueError:
+        return origin
+    return str(address.ipv4_mapped or ipaddress.IPv6Network((address, 64), strict=False))
 
 
 def _check(wait: float) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import datetime
 import os
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import cast
 
 import sqlalchemy as sa
 
@@ -23,13 +25,13 @@ from dlv.hub.server.access import Caller, Place
 from dlv.hub.server.hub import Hub
 from dlv.hub.server.refusal import Refused
 from dlv.hub.server.repositories import lock
-from dlv.hub.stores.interface import MissingObject, Store
+from dlv.hub.stores.interface import Store
 
 KINDS = ("packs", "manifests", "locators", "facts")
 LASTS = datetime.timedelta(days=7)  # of leases, and of uploads that do not go on
 PIECE = 4 << 20  # bytes that are read at once for a download
 # Uploads that are put together in memory at the same time.
-_ASSEMBLING = threading.BoundedSemaphore(3)
+_ASSEMBLING = threading.BoundedSemaphore(2)
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,12 @@ def batch(
     """
     for each in wanted:
         check_size(hub, each)
+    _end_deletion(hub, place, wanted)
     result: list[tuple[Wanted, Upload | None]] = []
+    fresh: list[Upload] = []
+    dropped: list[Upload] = []
     with hub.database.writing() as connection:
+        lock(connection, place.id)
         present = _present(connection, place.id, wanted)
         begun = {(u.kind, u.hash): u for u in uploads(connection, place.id, wanted)}
         for each in {(w.kind, w.hash): w for w in wanted}.values():
@@ -125,11 +131,31 @@ def batch(
             upload = begun.get(key)
             if upload is not None and upload.size != each.size:
                 _drop(connection, place, upload)
+                dropped.append(upload)
                 upload = None
             if upload is None:
-                upload = _begin(hub, connection, caller, place, each)
+                upload = Upload(each.kind, each.hash, each.size, 0, os.urandom(16).hex())
+                fresh.append(upload)
             result.append((each, upload))
+        _begin(hub, connection, caller, place, fresh)
+    for upload in dropped:
+        _delete_parts(hub.store_of(place.uuid), upload)
     return result
+
+
+def _end_deletion(hub: Hub, place: Place, wanted: Sequence[Wanted]) -> None:
+    """Finish a deletion that was cut off, if it is of objects that are wanted again."""
+    table = tables.object_.c
+    marked: list[tuple[str, str]] = []
+    with hub.database.reading() as connection:
+        for kind, hashes in _by_kind((each.kind, each.hash) for each in wanted):
+            query = sa.select(table.hash).where(
+                table.repository_id == place.id, table.kind == kind, table.hash.in_(hashes),
+                table.deleting,
+            )  # fmt: skip
+            marked += [(kind, digest) for digest in connection.execute(query).scalars()]
+    if marked:
+        delete_marked(hub, place, marked)
 
 
 def _present(
@@ -189,22 +215,26 @@ def upload_of(hub: Hub, place: Place, kind: str, digest: str) -> Upload:
 
 
 def _begin(
-    hub: Hub, connection: sa.Connection, caller: Caller, place: Place, wanted: Wanted
-) -> Upload:
-    reserve(hub, connection, place.namespace_id, wanted.size)
-    upload = Upload(wanted.kind, wanted.hash, wanted.size, 0, os.urandom(16).hex())
-    values = {
-        "repository_id": place.id,
-        "kind": upload.kind,
-        "hash": upload.hash,
-        "size": upload.size,
-        "offset": 0,
-        "user_id": caller.user_id,
-        "nonce": upload.nonce,
-        "expires": _in_days(LASTS),
-    }
-    connection.execute(sa.insert(tables.upload).values(**values))
-    return upload
+    hub: Hub, connection: sa.Connection, caller: Caller, place: Place, fresh: Sequence[Upload]
+) -> None:
+    if not fresh:
+        return
+    reserve(hub, connection, place.namespace_id, sum(upload.size for upload in fresh))
+    expires = _in_days(LASTS)
+    rows = [
+        {
+            "repository_id": place.id,
+            "kind": upload.kind,
+            "hash": upload.hash,
+            "size": upload.size,
+            "offset": 0,
+            "user_id": caller.user_id,
+            "nonce": upload.nonce,
+            "expires": expires,
+        }
+        for upload in fresh
+    ]
+    connection.execute(sa.insert(tables.upload), rows)
 
 
 def reserve(hub: Hub, connection: sa.Connection, namespace_id: int, size: int) -> None:
@@ -255,6 +285,7 @@ def _drop(connection: sa.Connection, place: Place, upload: Upload) -> bool:
 def abort(hub: Hub, place: Place, upload: Upload) -> None:
     """Give up an upload."""
     with hub.database.writing() as connection:
+        lock(connection, place.id)
         _drop(connection, place, upload)
     _delete_parts(hub.store_of(place.uuid), upload)
 
@@ -265,7 +296,7 @@ def _delete_parts(store: Store, upload: Upload) -> None:
 
 
 def receive(
-    hub: Hub, place: Place, upload: Upload, data: bytes, *, start: int, complete: bool
+    hub: Hub, place: Place, upload: Upload, data: bytes | bytearray, *, start: int, complete: bool
 ) -> bool:
     """Take bytes of an upload; return whether the object is complete.
 
@@ -279,7 +310,7 @@ def receive(
         finish(hub, place, upload, data)
         return True
     if data:
-        store.put(upload.part(start), data)
+        store.put(upload.part(start), cast(bytes, data))
         columns = tables.upload.c
         with hub.database.writing() as connection:
             moved = connection.execute(
@@ -291,8 +322,8 @@ def receive(
             raise wrong_offset(upload_of(hub, place, upload.kind, upload.hash))
     if not complete:
         return False
-    with _ASSEMBLING:
-        finish(hub, place, upload, _assembled(store, upload))
+    with _assembling():
+        finish(hub, place, upload, _assembled(hub, place, upload))
     _delete_parts(store, upload)
     return True
 
@@ -305,38 +336,53 @@ def wrong_offset(upload: Upload) -> Refused:
     )
 
 
-def _assembled(store: Store, upload: Upload) -> bytes:
-    data = bytearray()
-    while len(data) < upload.size:
-        try:
-            part = store.get(upload.part(len(data)), most=upload.size - len(data))
-        except MissingObject:
-            part = b""
-        if not part:
-            raise Refused(409, "a part of the upload is missing", headers={"Upload-Offset": "0"})
-        data += part
-    return bytes(data)
+@contextmanager
+def _assembling() -> Iterator[None]:
+    """Keep a few objects in memory at once; 503 for more, without waiting in a thread."""
+    if not _ASSEMBLING.acquire(blocking=False):
+        raise Refused(503, "too many uploads end at once", headers={"Retry-After": "1"})
+    try:
+        yield
+    finally:
+        _ASSEMBLING.release()
+
+
+def _assembled(hub: Hub, place: Place, upload: Upload) -> bytearray:
+    """Return the bytes of all parts; an upload whose parts do not fit together begins again."""
+    store, data, end = hub.store_of(place.uuid), bytearray(upload.size), 0
+    while end < upload.size:
+        key = upload.part(end)
+        count = store.size(key) or 0
+        if not 0 < count <= upload.size - end:
+            # Two requests sent different parts from the same byte on.
+            abort(hub, place, upload)
+            raise Refused(409, "the parts of the upload do not fit together", hint="send it again")
+        data[end : end + count] = store.get_range(key, 0, count)
+        end += count
+    return data
 
 
 def finish_direct(hub: Hub, place: Place, upload: Upload) -> None:
     """Check what a client wrote to a signed address, and put it in its place."""
     store = hub.store_of(place.uuid)
-    with _ASSEMBLING:
-        try:
-            data = store.get(upload.direct, most=upload.size)
-        except MissingObject:
-            raise Refused(409, "nothing was sent to the signed address") from None
-        finish(hub, place, upload, data)
+    size = store.size(upload.direct)
+    if size is None:
+        raise Refused(409, "nothing was sent to the signed address")
+    if size != upload.size:
+        abort(hub, place, upload)
+        raise Refused(422, f"the object has {upload.size} bytes, and {size} were sent")
+    with _assembling():
+        finish(hub, place, upload, store.get(upload.direct, most=upload.size))
     _delete_parts(store, upload)
 
 
-def finish(hub: Hub, place: Place, upload: Upload, data: bytes) -> None:
+def finish(hub: Hub, place: Place, upload: Upload, data: bytes | bytearray) -> None:
     """Store a complete object under its hash, and count it."""
     if len(data) != upload.size or hash_bytes(data) != upload.hash:
         abort(hub, place, upload)
         raise Refused(422, "the bytes do not have the hash that names them")
     store, key = hub.store_of(place.uuid), object_key(upload.kind, upload.hash)
-    store.put(key, data)
+    store.put(key, cast(bytes, data))  # stores take any buffer: a copy could be large
     if store.size(key) != len(data):
         raise RemoteError("the store of the hub does not return what was just written")
     table = tables.object_
@@ -352,7 +398,9 @@ def finish(hub: Hub, place: Place, upload: Upload, data: bytes) -> None:
             raise Refused(
                 409, "an object is being deleted", hint="try again", headers={"Retry-After": "5"}
             )
-        if not _drop(connection, place, upload) or known is not None:
+        if not _drop(connection, place, upload):
+            if known is None:
+                raise Refused(409, "the upload was given up", hint="send it again")
             return  # another request has finished the same upload
         connection.execute(
             sa.insert(table).values(
@@ -422,36 +470,42 @@ def collect(
         need.c.kind == table.c.kind,
         need.c.hash == table.c.hash,
     )
-    query = sa.select(table.c.kind, table.c.hash, table.c.size, table.c.touched).where(
-        table.c.repository_id == place.id, sa.or_(table.c.deleting, ~needed)
-    )
+    query = sa.select(
+        table.c.kind, table.c.hash, table.c.size, table.c.touched, table.c.deleting
+    ).where(table.c.repository_id == place.id, sa.or_(table.c.deleting, ~needed))
     before = timestamp(current_moment() - grace)
     columns = tables.lease.c
-    with hub.database.writing() as connection:
-        lock(connection, place.id)
-        now = timestamp()
-        alive = sa.select(sa.func.count()).where(
-            columns.repository_id == place.id, columns.expires > now
-        )
-        leases = int(connection.execute(alive).scalar_one())
-        unneeded = connection.execute(query.order_by(table.c.kind, table.c.hash)).all()
-        due = [] if leases or dry_run else [row for row in unneeded if row.touched <= before]
-        for kind, hashes in _by_kind((row.kind, row.hash) for row in due):
-            connection.execute(
-                sa.update(table)
-                .where(
-                    table.c.repository_id == place.id,
-                    table.c.kind == kind,
-                    table.c.hash.in_(hashes),
-                )
-                .values(deleting=True)
+    with ExitStack() as stack:
+        held = None if dry_run else stack.enter_context(_alone(hub, place))
+        with hub.database.writing() as connection:
+            lock(connection, place.id)
+            now = timestamp()
+            alive = sa.select(sa.func.count()).where(
+                columns.repository_id == place.id, columns.expires > now
             )
-        if due:
-            count = f"{len(due)} objects, {sum(row.size for row in due)} bytes"
-            audit.record(connection, caller, "repository.gc", place.label, None, count)
-    delete_marked(hub, place, [(row.kind, row.hash) for row in due])
-    if not dry_run:
-        drop_expired(hub, place)
+            leases = int(connection.execute(alive).scalar_one())
+            unneeded = connection.execute(query.order_by(table.c.kind, table.c.hash)).all()
+            due = [
+                row
+                for row in (() if dry_run else unneeded)
+                if row.deleting or (not leases and row.touched <= before)
+            ]
+            for kind, hashes in _by_kind((row.kind, row.hash) for row in due):
+                connection.execute(
+                    sa.update(table)
+                    .where(
+                        table.c.repository_id == place.id,
+                        table.c.kind == kind,
+                        table.c.hash.in_(hashes),
+                    )
+                    .values(deleting=True)
+                )
+            if due:
+                count = f"{len(due)} objects, {sum(row.size for row in due)} bytes"
+                audit.record(connection, caller, "repository.gc", place.label, None, count)
+        if held is not None:
+            _delete_marked(hub, place, [(row.kind, row.hash) for row in due], held)
+            drop_expired(hub, place)
     waiting = [row for row in unneeded if row not in due]
     until = None
     if waiting:
@@ -466,18 +520,36 @@ def collect(
     )
 
 
+def _alone(hub: Hub, place: Place) -> AbstractContextManager[Callable[[], None]]:
+    """Keep others from deleting objects of a repository.
+
+    Of two that delete, the slower one could delete an object that a publisher has sent again.
+    """
+    return hub.database.exclusive(place.id, f"objects of {place.label} are being deleted")
+
+
 def delete_marked(hub: Hub, place: Place, marked: Collection[tuple[str, str]]) -> None:
     """Delete the bytes of marked objects, then their rows."""
+    with _alone(hub, place) as held:
+        _delete_marked(hub, place, marked, held)
+
+
+def _delete_marked(
+    hub: Hub, place: Place, marked: Collection[tuple[str, str]], held: Callable[[], None]
+) -> None:
     store, table = hub.store_of(place.uuid), tables.object_
     for kind, hashes in _by_kind(marked):
-        for digest in hashes:
-            store.delete(object_key(kind, digest))
         own = sa.and_(
             table.c.repository_id == place.id,
             table.c.kind == kind,
             table.c.hash.in_(hashes),
             table.c.deleting,
         )
+        with hub.database.reading() as connection:
+            still = connection.execute(sa.select(table.c.hash).where(own)).scalars().all()
+        for digest in still:
+            held()
+            store.delete(object_key(kind, digest))
         with hub.database.writing() as connection:
             lock(connection, place.id)
             sizes = connection.execute(sa.select(table.c.size).where(own)).scalars().all()
@@ -492,6 +564,7 @@ def drop_expired(hub: Hub, place: Place) -> None:
         columns.kind, columns.hash, columns.size, columns.offset, columns.nonce
     ).where(columns.repository_id == place.id, columns.expires <= now)
     with hub.database.writing() as connection:
+        lock(connection, place.id)
         expired = [Upload(**row) for row in connection.execute(query).mappings()]
         for upload in expired:
             _drop(connection, place, upload)

@@ -18,7 +18,7 @@ _STATUS = {
     200: "Success", 201: "Created", 202: "Not yet", 204: "Done", 206: "A part of the object",
     304: "The client has it", 307: "At the address in Location", 400: "Not valid",
     401: "The token is not valid", 403: "The role is too low",
-    404: "Does not exist, or may not be known", 409: "Conflict", 412: "Exists",
+    404: "Does not exist, or may not be known", 408: "Too slow", 409: "Conflict", 412: "Exists",
     413: "Too large", 416: "No such bytes", 422: "Not valid", 428: "A condition is missing",
     429: "Too many requests", 502: "The store of the hub does not answer",
     503: "Try again", 507: "Over the quota",
@@ -136,7 +136,7 @@ def _responses(route: Route) -> dict[str, Any]:
     if route.role > Role.READER or route.operator or route.known:
         statuses.add(403)
     if route.body is not None or route.streams:
-        statuses |= {413, 422}
+        statuses |= {408, 413, 422}
     if route.body is bytes:
         statuses.add(428)
     responses: dict[str, Any] = {}

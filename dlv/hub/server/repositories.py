@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Iterable
 
 import sqlalchemy as sa
@@ -21,7 +22,10 @@ from dlv.hub.server.refusal import Refused
 from dlv.hub.stores.interface import MissingObject, Store
 
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z")
+MOST_NAME = 128
 VISIBILITIES = ("private", "public")
+# Records of versions that are decoded at once: each may take many times its size.
+_DECODING = threading.BoundedSemaphore(2)
 # What a directory or bucket is tried out for, a hub does by itself.
 _ABILITIES = {"create": True, "races": 5, "ranges": True, "read_after_write": True, "hub": True}
 
@@ -177,6 +181,8 @@ def publish(hub: Hub, caller: Caller, place: Place, name: str, seq: int, data: b
         raise Refused(422, error.message, why=error.why) from None
     if (ref.name, ref.seq) != (name, seq) or ref.encode() != data:
         raise Refused(422, "the ref does not belong to this address")
+    if len(name) > MOST_NAME:
+        raise Refused(422, f"the name of a model has at most {MOST_NAME} characters")
     if ref.kind in ("retire", "tag") and place.role < Role.MAINTAINER:
         raise Refused(403, f"a ref of the kind {ref.kind} requires the role maintainer")
     needs = _needs(hub.store_of(place.uuid), ref) if ref.kind in ("publish", "reencode") else set()
@@ -201,8 +207,9 @@ def _needs(store: Store, ref: Ref) -> set[tuple[str, str]]:
     try:
         if (hash_bytes(manifest), hash_bytes(locator)) != (ref.manifest, ref.locator):
             raise Refused(422, "the manifest or the locator is not what its name says")
-        manifest_format.decode(manifest, "the manifest")
-        decoded = decode_locator(locator, "the locator")
+        with _DECODING:
+            manifest_format.decode(manifest, "the manifest")
+            decoded = decode_locator(locator, "the locator")
     except DlvError as error:
         raise Refused(422, error.message, why=error.why) from None
     if decoded.version != ref.manifest:

@@ -249,18 +249,20 @@ async def receive_part(call: Exchange) -> Answer:
     if start != upload.offset:
         raise objects.wrong_offset(upload)
     room = min(call.hub.limits.part, upload.size - start)
-    declared = call.header("content-length")
-    if declared is not None and declared.isdigit() and int(declared) > room:
-        raise Refused(413, f"at most {room} bytes more are accepted in this request")
+    declared = call.header("content-length") or ""
+    expected = int(declared) if declared.isdigit() and len(declared) < 20 else 0
+    too_large = Refused(413, f"at most {room} bytes more are accepted in this request")
+    if expected > room:
+        raise too_large
     data, cut = bytearray(), False
     assert call.stream is not None
-    with call.hub.buffers.opened() as buffer:
+    with call.hub.buffers.opened(call.caller, expected) as buffer:
         try:
             async for chunk in call.stream():
                 data += chunk
-                buffer.grow(len(chunk))
+                buffer.grow(len(data))
                 if len(data) > room:
-                    raise Refused(413, f"at most {room} bytes more are accepted in this request")
+                    raise too_large
         except ClientDisconnect:
             cut = True
             if len(data) < KEPT_PART:
@@ -270,7 +272,7 @@ async def receive_part(call: Exchange) -> Answer:
             call.hub,
             call.place,
             upload,
-            bytes(data),
+            data,
             start=start,
             complete=complete and not cut,
         )
@@ -392,7 +394,7 @@ ROUTES = [
         statuses=(200, 206, 304, 307, 416),
     ),
     Route("POST", R + "/batch", W, ask_for_uploads, "Ask which objects to send", body=Batch,
-          statuses=(200, 409, 507)),
+          large=True, statuses=(200, 409, 507)),
     Route("GET", UPLOAD, W, show_upload, "Show how much of an upload has arrived",
           statuses=(204,)),
     Route(

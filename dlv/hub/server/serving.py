@@ -18,6 +18,7 @@ from dlv.hub.server import routes_hub
 from dlv.hub.server.application import Application
 from dlv.hub.server.exchange import Route
 from dlv.hub.server.hub import Hub
+from dlv.hub.server.protocol import Protocol
 
 STOP = 60  # seconds that requests have to end after SIGTERM
 TABLES = ("routes_accounts", "routes_search")
@@ -53,6 +54,8 @@ def server(app: Any, hub: Hub) -> uvicorn.Server:
     """Return the server; `run(sockets=[..])` answers until SIGTERM or Ctrl-C."""
     options = uvicorn.Config(
         app,
+        http=Protocol,  # the faster parser of uvicorn accepts headers of any size
+        ws="none",
         log_config=None,
         access_log=False,
         lifespan="off",
