@@ -105,7 +105,9 @@ HOMES = {
     "optuna": "training/ledger/sampling.py",
     "keyring": "hub/credentials.py",
     "obstore": "hub/stores/objects.py",
-    "urllib3": "hub/stores/web.py",
+    "authlib": "hub/server/oidc.py",
+    "joserfc": "hub/server/oidc.py",
+    "urllib3": "hub/server/oidc.py hub/stores/web.py",
     "ray": "training/workers/ray_pool.py",
     "tensorboard": "events/",
 }
