@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -30,34 +29,44 @@ class NewCard:
     network: Network | None = None
 
 
-def insert(connection: sa.Connection, repository_id: int, cards: Iterable[NewCard]) -> None:
-    """Insert cards of one repository."""
-    for new in cards:
-        record = new.record
-        key = connection.execute(
-            sa.insert(tables.card).values(
-                repository_id=repository_id,
-                manifest=record["id"],
-                locator=new.locator,
-                whole=new.whole,
-                name=record["name"],
-                number=record["number"],
-                created=record["created"],
-                bytes=record["bytes"],
-                parameters=record["parameters"],
-                network=record["network"],
-            )
-        ).inserted_primary_key[0]
-        operations = [] if new.network is None else [node.op for node in new.network.nodes]
-        all_words, ranked = words.of_card(record, dict.fromkeys(operations))
-        text = {"ranked": ranked, "words": all_words, "record": dumps(record).decode()}
-        connection.execute(sa.insert(tables.card_text).values(card_id=key, **text))
-        figures = [
-            {"card_id": key, "name": name, "kind": kind, "value": value}
-            for name, kind, value in sorted(set(figures_of(record)))
-        ]
-        if figures:
-            connection.execute(sa.insert(tables.card_figure), figures)
+@dataclass(frozen=True)
+class Rows:
+    """The rows of one card, all but its key and its repository."""
+
+    card: dict[str, Any]
+    text: dict[str, str]
+    figures: list[tuple[str, str, float]]
+
+
+def rows_of(new: NewCard) -> Rows:
+    """Return what is written of a card."""
+    record = new.record
+    columns = ("name", "number", "created", "bytes", "parameters", "network")
+    row = {key: record[key] for key in columns}
+    row |= {"manifest": record["id"], "locator": new.locator, "whole": new.whole}
+    operations = [] if new.network is None else [node.op for node in new.network.nodes]
+    all_words, ranked = words.of_card(record, dict.fromkeys(operations))
+    text = {"ranked": ranked, "words": all_words, "record": dumps(record).decode()}
+    return Rows(row, text, sorted(set(figures_of(record))))
+
+
+def insert(connection: sa.Connection, cards: Sequence[tuple[int, Rows]]) -> None:
+    """Insert cards, each with the key of its repository; later ones get higher keys."""
+    if not cards:
+        return
+    statement = sa.insert(tables.card).returning(tables.card.c.id, sort_by_parameter_order=True)
+    rows = [{"repository_id": repository, **each.card} for repository, each in cards]
+    keys = connection.execute(statement, rows).scalars().all()
+    keyed = list(zip(keys, (each for _, each in cards), strict=True))
+    texts = [{"card_id": key, **each.text} for key, each in keyed]
+    connection.execute(sa.insert(tables.card_text), texts)
+    figures = [
+        {"card_id": key, "name": name, "kind": kind, "value": value}
+        for key, each in keyed
+        for name, kind, value in each.figures
+    ]
+    if figures:
+        connection.execute(sa.insert(tables.card_figure), figures)
 
 
 def figures_of(record: Mapping[str, Any]) -> Iterator[tuple[str, str, float]]:
@@ -110,9 +119,3 @@ def delete(connection: sa.Connection, keys: Collection[int]) -> None:
     """Delete cards by their keys."""
     if keys:
         connection.execute(sa.delete(tables.card).where(tables.card.c.id.in_(keys)))
-
-
-def load(record: str) -> dict[str, Any]:
-    """Return a stored record."""
-    value: dict[str, Any] = json.loads(record)
-    return value

@@ -183,7 +183,8 @@ def _write(hub: Hub, repository_id: int, made: Sequence[NewCard]) -> int:
         card_rows.delete(connection, due.stale)
         networks = {new.network.id: new.network for new in wanted if new.network is not None}
         card_rows.insert_networks(connection, networks.values())
-        card_rows.insert(connection, repository_id, wanted)
+        rows = [(repository_id, card_rows.rows_of(new)) for new in wanted]
+        card_rows.insert(connection, rows)
         _note_change(connection, repository_id)
     return len(wanted)
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import heapq
 import json
-import operator
+import re
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.engine.default import DefaultDialect
 
 from dlv.dataclass import dataclass
 from dlv.errors import UsageError, nearest
@@ -35,29 +37,20 @@ MOST, MOST_OFFSET = 100, 2000  # hits of one answer, and those before them
 SECONDS = 3.0  # for all statements of one search
 _BUSY = "narrow the search down, or repeat it later"
 
-card, figures = tables.card, tables.card_figure
-ORDERS: dict[str, tuple[sa.ColumnElement[Any], ...]] = {
-    "created": (card.c.created.desc(), card.c.id.desc()),
-    "name": (card.c.name, card.c.number, card.c.id),
-    "bytes": (card.c.bytes.desc(), card.c.id.desc()),
-    "parameters": (card.c.parameters.desc(), card.c.id.desc()),
+ORDERS = {
+    "created": "card.created DESC, card.id DESC",
+    "name": "card.name, card.number, card.id",
+    "bytes": "card.bytes DESC, card.id DESC",
+    "parameters": "card.parameters DESC, card.id DESC",
 }
-_OPERATORS: dict[str, Callable[[Any, float], Any]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "=": operator.eq,
-}
-_NEWEST = (card.c.id.desc(),)
 
 
 @dataclass(frozen=True)
 class Clause:
     """A condition: `ids` selects the keys of all cards that fulfil it, `holds` is about a card."""
 
-    ids: sa.Select[Any]
-    holds: sa.ColumnElement[bool]
+    ids: str
+    holds: str
 
 
 @dataclass(frozen=True)
@@ -207,226 +200,245 @@ def search(
     """
     most, offset = min(most, MOST), min(offset, MOST_OFFSET)
     with database.snapshot() as connection, limited(connection, SECONDS):
-        found = _Search(connection, database.is_postgres, caller, wanted, repository_id, among)
+        found = _Search(connection, caller, wanted, repository_id, among)
         keys = found.keys(max(offset + most, RANKED))
         return Found(found.hits(keys[offset : offset + most]), min(len(keys), COUNTED))
 
 
 class _Search:
-    """The statements of one search."""
+    """The statements of one search. They are texts, which take less time than objects would."""
 
     def __init__(
         self,
         connection: sa.Connection,
-        is_postgres: bool,
         caller: Caller,
         wanted: Wanted,
         repository_id: int | None,
         among: Collection[str] | None,
     ) -> None:
-        self._connection, self._is_postgres, self._wanted = connection, is_postgres, wanted
+        self._connection, self._wanted = connection, wanted
+        self._is_postgres = connection.dialect.name == "postgresql"
+        self._values: dict[str, object] = {}
         self._text = self._words(wanted.words) if wanted.words else None
         clauses = [self._text] if self._text is not None else []
         if repository_id is not None:
-            inside = card.c.repository_id == repository_id
-            clauses.append(Clause(sa.select(card.c.id).where(inside), inside))
-        clauses += [_figure_clause(*compared) for compared in wanted.compared]
-        clauses += [_layer_clause(layer) for layer in wanted.layers]
+            inside = f"card.repository_id = {self._value(repository_id)}"
+            clauses.append(Clause(f"SELECT card.id FROM card WHERE {inside}", inside))
+        for name, kind, op, value in wanted.compared:
+            clauses.append(self._figure(name, kind, f"value {op} {self._value(value)}"))
+        clauses += [self._layer(layer) for layer in wanted.layers]
         if among is not None:
             clauses.append(self._among(among))
         if isinstance(wanted.order, Figure):
-            clauses.append(_of_figures(wanted.order.name, wanted.order.kind))
-        if repository_id is None:
-            clauses.append(self._readable(caller))
+            clauses.append(self._figure(wanted.order.name, wanted.order.kind, "true"))
+        self._readable = None if repository_id is not None else self._may_read(caller)
         self._clauses = clauses
+
+    def _value(self, value: object) -> str:
+        """Return the name of a new parameter."""
+        name = f"p{len(self._values)}"
+        self._values[name] = value
+        return f":{name}"
 
     # Conditions
 
     def _words(self, looked_for: Sequence[Word]) -> Clause:
-        table = tables.card_text
         if self._is_postgres:
-            match = sa.text("card_text.terms @@ CAST(:match AS tsquery)").bindparams(
-                match=full_text.postgres_match(looked_for)
-            )
-            here = _exists(sa.select(sa.literal(1)).where(table.c.card_id == card.c.id, match))
-            return Clause(sa.select(table.c.card_id).where(match), here)
-        index = sa.table("card_words", sa.column("rowid"))
-        match = sa.text("card_words MATCH :match").bindparams(
-            match=full_text.sqlite_match(looked_for)
-        )
-        inside = [
-            sa.func.instr(table.c.words, f" {word.code}" + ("" if word.prefix else " ")) > 0
-            for word in looked_for
-        ]
-        here = _exists(sa.select(sa.literal(1)).where(table.c.card_id == card.c.id, *inside))
-        return Clause(sa.select(index.c.rowid).where(match), here)
+            match = self._value(full_text.postgres_match(looked_for))
+            inside = f"card_text.terms @@ CAST({match} AS tsquery)"
+            ids = f"SELECT card_id FROM card_text WHERE {inside}"
+        else:
+            match = self._value(full_text.sqlite_match(looked_for))
+            ids = f"SELECT rowid FROM card_words WHERE card_words MATCH {match}"
+            ends = [f" {word.code}{'' if word.prefix else ' '}" for word in looked_for]
+            inside = " AND ".join(f"instr(words, {self._value(end)}) > 0" for end in ends)
+        return Clause(ids, _exists("card_text", f"card_text.card_id = card.id AND {inside}"))
+
+    def _figure(self, name: str, kind: str, compared: str) -> Clause:
+        """The condition that a card has a figure which compares so."""
+        kinds = f"({self._value(kind)}, 'setting')"
+        where = f"name = {self._value(name)} AND kind IN {kinds} AND {compared}"
+        ids = f"SELECT card_id FROM card_figure WHERE {where}"
+        own = where.replace("name =", "own.name =", 1)
+        return Clause(ids, _exists("card_figure AS own", f"own.card_id = card.id AND {own}"))
+
+    def _layer(self, value: str) -> Clause:
+        where = f"layer = {self._value(value)}"
+        if value.endswith("*"):
+            begin, end = self._value(value[:-1]), self._value(value[:-1] + "\U0010ffff")
+            where = f"layer >= {begin} AND layer < {end}"
+        nets = f"SELECT network FROM network_layer WHERE {where}"
+        ids = f"SELECT card.id FROM card WHERE card.network IN ({nets})"
+        own = f"network_layer.network = card.network AND {where}"
+        return Clause(ids, _exists("network_layer", own))
 
     def _among(self, ids: Collection[str]) -> Clause:
         """The versions with these ids, in one parameter however many they are."""
-        text = "SELECT value FROM json_each(:ids)"
+        listed = self._value(json.dumps(sorted(ids)))
+        rows = f"SELECT value FROM json_each({listed})"
         if self._is_postgres:
-            text = "SELECT value FROM json_array_elements_text(CAST(:ids AS json))"
-        listed = sa.text(f"card.manifest IN ({text})").bindparams(ids=json.dumps(sorted(ids)))
-        return Clause(sa.select(card.c.id).where(listed), listed)  # type: ignore[arg-type]
+            rows = f"SELECT json_array_elements_text(CAST({listed} AS json))"
+        inside = f"card.manifest IN ({rows})"
+        return Clause(f"SELECT card.id FROM card WHERE {inside}", inside)
 
-    def _readable(self, caller: Caller) -> Clause:
-        repository = tables.repository
-        joined = repository.join(namespaces, namespaces.c.id == repository.c.namespace_id)
-        here = (
-            sa.select(sa.literal(1))
-            .select_from(joined)
-            .where(repository.c.id == card.c.repository_id, readable(caller))
+    def _may_read(self, caller: Caller) -> Clause:
+        condition, names = _readable_sql(
+            caller.known,
+            caller.operator,
+            caller.namespace is not None,
+            caller.repository is not None,
         )
+        self._values |= {name: getattr(caller, key) for name, key in names.items()}
+        joined = "repository JOIN account AS namespace ON namespace.id = repository.namespace_id"
+        here = f"repository.id = card.repository_id AND {condition}"
         # The sum keeps SQLite from looking up the repository of each card.
-        key = repository.c.id if self._is_postgres else repository.c.id + 0
-        ids = (
-            sa.select(card.c.id)
-            .select_from(joined.join(card, card.c.repository_id == key))
-            .where(readable(caller))
-        )
-        return Clause(ids, _exists(here))
+        key = "repository.id" if self._is_postgres else "repository.id + 0"
+        ids = f"SELECT card.id FROM {joined} JOIN card ON card.repository_id = {key}"
+        return Clause(f"{ids} WHERE {condition}", _exists(joined, here))
 
     # Keys of cards
 
     def keys(self, most: int) -> list[int]:
         """Return the keys of the first cards in the order of the answer."""
         driving = self._driving()
+        clauses = [*self._clauses, *([self._readable] if self._readable is not None else [])]
         order = self._wanted.order
         if isinstance(order, Figure):
-            return self._by_figure(order, driving, most)
-        where = [clause.holds for clause in self._clauses if clause is not driving]
-        ordered = _NEWEST if order is None else ORDERS[order]
-        if driving is not None:
-            query = sa.select(card.c.id).where(card.c.id.in_(self._few(driving)), *where)
-            return self._ranked(self._column(query.order_by(*ordered).limit(most)))
-        if order is None and self._text is not None and not self._is_postgres:
+            where = _all(clause.holds for clause in clauses if clause is not driving)
+            return self._by_figure(order, driving, where, most)
+        ordered = "card.id DESC" if order is None else ORDERS[order]
+        if driving is None and order is None and self._text is not None and not self._is_postgres:
             # The index gives the newest cards first, and is read only as far as needed.
-            key: sa.ColumnElement[int] = sa.literal_column("card_words.rowid")
-            rest = [clause.holds for clause in self._clauses if clause is not self._text]
-            here = _exists(
-                sa.select(sa.literal(1)).select_from(card).where(card.c.id == key, *rest)
-            )
-            query = self._text.ids.where(here).order_by(key.desc()).limit(most)
+            rest = _all(clause.holds for clause in clauses if clause is not self._text)
+            here = _exists("card", f"card.id = card_words.rowid AND {rest}")
+            text = f"{self._text.ids} AND {here} ORDER BY rowid DESC"
         else:
-            query = sa.select(card.c.id).where(*where).order_by(*ordered).limit(most)
-        return self._ranked(self._column(query))
+            where = _all(clause.holds for clause in clauses if clause is not driving)
+            few, within = self._few(driving, "card.id")
+            text = f"{few} SELECT card.id FROM card WHERE {within} AND {where} ORDER BY {ordered}"
+        return self._ranked([row[0] for row in self._rows(f"{text} LIMIT {most:d}")])
+
+    def _rows(self, text: str) -> Sequence[Any]:
+        return self._connection.execute(sa.text(text), self._values).all()
 
     def _driving(self) -> Clause | None:
         """Return the condition that fewest cards fulfil, if these are few."""
         best, fewest = None, FEW
-        for clause in self._clauses:
-            limited_ids = clause.ids.limit(fewest).subquery()
-            query = sa.select(sa.func.count()).select_from(limited_ids)
-            count = int(self._connection.execute(query).scalar_one())
-            if count < fewest:
-                best, fewest = clause, count
-            if fewest <= COUNTED:
-                break
+        for group in (self._clauses, [self._readable] if self._readable is not None else []):
+            if best is not None or not group:
+                continue
+            counts = [f"(SELECT count(*) FROM ({c.ids} LIMIT {FEW}) AS few)" for c in group]
+            row = self._rows(f"SELECT {', '.join(counts)}")[0]
+            for clause, count in zip(group, row, strict=True):
+                if count < fewest:
+                    best, fewest = clause, count
         return best
 
-    def _few(self, driving: Clause) -> sa.Select[Any]:
-        """Return a query for few keys, which PostgreSQL does not mix with the rest."""
-        if not self._is_postgres:
-            return driving.ids
-        listed = driving.ids.cte("few").prefix_with("MATERIALIZED")
-        return sa.select(listed)
+    def _few(self, driving: Clause | None, column: str) -> tuple[str, str]:
+        """Return what precedes a query for a few cards, and the condition that it is one of them.
 
-    def _by_figure(self, order: Figure, driving: Clause | None, most: int) -> list[int]:
+        PostgreSQL does not mix it with the rest.
+        """
+        if driving is None:
+            return "", "true"
+        if not self._is_postgres:
+            return "", f"{column} IN ({driving.ids})"
+        return f"WITH few(id) AS MATERIALIZED ({driving.ids})", f"{column} IN (SELECT id FROM few)"
+
+    def _by_figure(self, order: Figure, driving: Clause | None, where: str, most: int) -> list[int]:
         """Return the keys of cards by a figure; of several runs of a version the best counts."""
-        where = [clause.holds for clause in self._clauses if clause is not driving]
-        here = _exists(
-            sa.select(sa.literal(1)).select_from(card).where(card.c.id == figures.c.card_id, *where)
-        )
-        columns = (figures.c.value, figures.c.card_id)
-        ways = [column.asc() if order.ascending else column.desc() for column in columns]
+        here = _exists("card", f"card.id = card_figure.card_id AND {where}")
+        way = "ASC" if order.ascending else "DESC"
+        few, within = self._few(driving, "card_figure.card_id")
+        name = self._value(order.name)
         rows: list[list[tuple[float, int]]] = []
         for kind in (order.kind, "setting"):
-            query = sa.select(*columns).where(
-                figures.c.name == order.name, figures.c.kind == kind, here
-            )
-            if driving is not None:
-                query = query.where(figures.c.card_id.in_(self._few(driving)))
-            rows.append(self._distinct(query.order_by(*ways), most))
+            own = f"card_figure.name = {name} AND card_figure.kind = {self._value(kind)}"
+            text = f"{few} SELECT value, card_id FROM card_figure WHERE {own} AND {within}"
+            text += f" AND {here} ORDER BY value {way}, card_id {way}"
+            rows.append(self._distinct(text, most))
         merged = heapq.merge(*rows, reverse=not order.ascending)
         return list(dict.fromkeys(key for _, key in merged))[:most]
 
-    def _distinct(self, query: sa.Select[Any], most: int) -> list[tuple[float, int]]:
+    def _distinct(self, text: str, most: int) -> list[tuple[float, int]]:
         """Return the first rows for so many cards."""
         limit = most + most // 4
         while True:
-            rows = [(value, key) for value, key in self._connection.execute(query.limit(limit))]
+            rows = [(value, key) for value, key in self._rows(f"{text} LIMIT {limit:d}")]
             if len(rows) < limit or len({key for _, key in rows}) >= most:
                 return rows
             limit *= 4
-
-    def _column(self, query: sa.Select[Any]) -> list[int]:
-        return list(self._connection.execute(query).scalars())
 
     def _ranked(self, keys: list[int]) -> list[int]:
         """Sort the newest cards by how well they fit the words, if that is the order."""
         looked_for = [word for word in self._wanted.words if word.plain]
         if self._wanted.order is not None or not looked_for or not keys:
             return keys
-        table = tables.card_text.c
-        query = sa.select(table.card_id, table.ranked).where(table.card_id.in_(keys[:RANKED]))
-        scores = {
-            key: words.score(lines, looked_for) for key, lines in self._connection.execute(query)
-        }
-        best = sorted(keys[:RANKED], key=lambda key: (-scores.get(key, 0), -key))
+        rows = self._rows(f"SELECT card_id, ranked FROM card_text WHERE {_listed('card_id', keys)}")
+        scores = {key: words.score(lines, looked_for) for key, lines in rows}
+        best = sorted(keys[:RANKED], key=lambda key: (-scores[key], -key))
         return best + keys[RANKED:]
 
     def hits(self, keys: Sequence[int]) -> list[Hit]:
-        repository, table = tables.repository, tables.card_text
-        query = (
-            sa.select(card.c.id, namespaces.c.name, repository.c.name, table.c.record)
-            .select_from(card)
-            .join(repository, repository.c.id == card.c.repository_id)
-            .join(namespaces, namespaces.c.id == repository.c.namespace_id)
-            .join(table, table.c.card_id == card.c.id)
-            .where(card.c.id.in_(keys))
+        if not keys:
+            return []
+        rows = self._rows(
+            "SELECT card.id, namespace.name, repository.name, card_text.record FROM card"
+            " JOIN repository ON repository.id = card.repository_id"
+            " JOIN account AS namespace ON namespace.id = repository.namespace_id"
+            f" JOIN card_text ON card_text.card_id = card.id WHERE {_listed('card.id', keys)}"
         )
-        hits = {
-            key: Hit(f"{namespace}/{name}", json.loads(record))
-            for key, namespace, name, record in self._connection.execute(query)
-        }
+        hits = {row[0]: Hit(f"{row[1]}/{row[2]}", json.loads(row[3])) for row in rows}
         return [hits[key] for key in keys]
 
 
-def _exists(query: sa.Select[Any]) -> sa.ColumnElement[bool]:
+def _listed(column: str, keys: Sequence[int]) -> str:
+    return f"{column} IN ({', '.join(map(str, map(int, keys)))})"
+
+
+def _all(conditions: Iterable[str]) -> str:
+    return " AND ".join(conditions) or "true"
+
+
+def _exists(table: str, condition: str) -> str:
     """Return a condition that is evaluated for one card at a time.
 
     PostgreSQL does not turn a query with an offset into a join.
     """
-    return query.correlate(card, figures).limit(1).offset(0).exists()
+    return f"EXISTS (SELECT 1 FROM {table} WHERE {condition} LIMIT 1 OFFSET 0)"
 
 
-def _figure_clause(name: str, kind: str, op: str, value: float) -> Clause:
-    return _of_figures(name, kind, lambda column: _OPERATORS[op](column, value))
+@cache
+def _readable_sql(
+    known: bool, operator: bool, namespace: bool, repository: bool
+) -> tuple[str, dict[str, str]]:
+    """Return what `access.readable` says of a kind of callers, and fields of Caller by parameter.
 
-
-def _of_figures(
-    name: str, kind: str, compare: Callable[[Any], sa.ColumnElement[bool]] | None = None
-) -> Clause:
-    """Return the condition that a card has a figure, and that it compares so."""
-
-    def where(table: Any) -> list[sa.ColumnElement[bool]]:
-        own = [table.c.name == name, table.c.kind.in_((kind, "setting"))]
-        return [*own, *([] if compare is None else [compare(table.c.value)])]
-
-    inner = figures.alias("own")
-    here = sa.select(sa.literal(1)).where(inner.c.card_id == card.c.id, *where(inner))
-    return Clause(sa.select(figures.c.card_id).where(*where(figures)), _exists(here))
-
-
-def _layer_clause(value: str) -> Clause:
-    layer = tables.network_layer
-    name = layer.c.layer == value
-    if value.endswith("*"):
-        prefix = value[:-1]
-        name = sa.and_(layer.c.layer >= prefix, layer.c.layer < prefix + "\U0010ffff")
-    nets = sa.select(layer.c.network).where(name)
-    here = sa.select(sa.literal(1)).where(layer.c.network == card.c.network, name)
-    return Clause(sa.select(card.c.id).where(card.c.network.in_(nets)), _exists(here))
+    A constant is a parameter, too, and told apart from the fields by its value.
+    """
+    fields = {"user_id": -1, "namespace": "n" * 99, "repository": "r" * 99}
+    caller = Caller(
+        user_id=-1 if known else None,
+        operator=operator,
+        namespace="n" * 99 if namespace else None,
+        repository="r" * 99 if repository else None,
+    )
+    table = tables.repository
+    # Only inside the query over repositories is it clear which one a subquery is about.
+    joined = table.join(namespaces, namespaces.c.id == table.c.namespace_id)
+    query = sa.select(sa.literal_column("1")).select_from(joined).where(readable(caller))
+    compiled = query.compile(dialect=DefaultDialect(paramstyle="named"))
+    _, _, text = compiled.string.replace("\n", " ").partition(" WHERE ")
+    names = {}
+    for name, value in compiled.params.items():
+        key = next((key for key, marker in fields.items() if marker == value), None)
+        if key is not None:
+            names[name] = key
+        elif isinstance(value, str) and value.isalpha():
+            text = re.sub(rf":{name}\b", f"'{value}'", text)
+        else:
+            raise AssertionError(f"{name} is not a word")
+    return f"({text.strip()})", names
 
 
 @contextmanager
@@ -434,8 +446,11 @@ def limited(connection: sa.Connection, seconds: float) -> Iterator[None]:
     """Refuse what takes a database longer than this, with the status 503."""
     try:
         if connection.dialect.name == "postgresql":
-            limit = f"SET LOCAL statement_timeout = {int(seconds * 1000)}"
-            connection.exec_driver_sql(limit)
+            # The best plan depends on the words, and compiling it takes longer than it saves.
+            connection.exec_driver_sql(
+                f"SET LOCAL statement_timeout = {int(seconds * 1000)};"
+                " SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL jit = off"
+            )
             yield
         else:
             with _interrupted(connection, time.monotonic() + seconds):

@@ -38,6 +38,8 @@ class Word:
 
 def normal(text: str) -> str:
     """Return a text in lower case and in one of the forms that Unicode has for it."""
+    if text.isascii():
+        return text.lower()
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
@@ -49,8 +51,8 @@ def clean(text: str, most: int) -> str:
 
 def split(text: str) -> Iterator[str]:
     """Yield the codes of the words of a text."""
-    for match in _WORD.finditer(normal(text)):
-        yield _code(match[0][:MOST_WORD])
+    for word in _WORD.findall(normal(text)):
+        yield _code(word[:MOST_WORD])
 
 
 def wanted(text: str) -> list[Word]:
@@ -99,12 +101,10 @@ def of_card(record: Mapping[str, Any], operations: Iterable[str]) -> tuple[str, 
         words.update(dict.fromkeys(codes))
     texts = [record["author"], *operations, *fields.values(), record["text"]]
     for text in texts:
-        for code in split(text):
-            if len(words) >= MOST_WORDS:
-                break
-            words[code] = None
+        words.update(dict.fromkeys(split(text)))
+    listed = list(words)[:MOST_WORDS]
     lines = "\n".join(f" {' '.join(dict.fromkeys(ranked[key]))} " for key in _SHOWN)
-    return f" {' '.join(words)} ", lines
+    return f" {' '.join(listed)} ", lines
 
 
 def _values(record: Mapping[str, Any]) -> Iterator[str]:
