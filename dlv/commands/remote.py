@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
+import dlv.views.maintained as view
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.errors import Conflict, NotFound, UsageError
-from dlv.terminal.table import Cell, Column, Table, Text
 
-ACTIONS = ("list", "add", "remove", "set-url", "probe", "retire", "gc")
+ACTIONS = ("list", "add", "remove", "set-url", "probe", "retire", "alias", "gc")
 GRACE = "14d"
 
 
@@ -22,6 +22,7 @@ GRACE = "14d"
         "dlv remote",
         "dlv remote probe origin",
         "dlv publish lenet@1 && dlv remote retire origin:lenet@1",
+        "dlv remote alias origin:lenet@3 production",
         "dlv remote gc origin --dry-run",
         "dlv remote remove origin",
     ],
@@ -33,26 +34,34 @@ GRACE = "14d"
 )
 @argument("action", type=click.Choice(ACTIONS), default="list")
 @argument("name", required=False, metavar="[NAME|REF]", complete="remote")
-@argument("url", required=False)
+@argument("url", required=False, metavar="[URL|ALIAS]")
 @option("--single-writer", is_flag=True, help="Accept a store that only one person writes to.")
 @option("--grace", metavar="TIME", help="Delete what was listed so long ago [default: 14d].")
 @option("--abandon", is_flag=True, help="Give up a gc that was interrupted.")
 @option("--dry-run", is_flag=True, help="Show what gc would delete.")
+@option("--delete", is_flag=True, help="Delete an alias.")
 def run(
     call: Invocation,
     action: str,
     name: str | None,
     url: str | None,
     single_writer: bool,
+    delete: bool,
     **given: Any,
 ) -> None:
     """List, add or change remotes.
 
-    URL is a folder, s3://BUCKET/PREFIX, gs://.., az://.., or the https:// address of a folder,
-    which can only be read. add tries out what the store does, and refuses one on which two writers
-    could lose a version. retire withdraws a version. gc lists objects that no version needs, and
-    deletes them when it is run again after --grace, but not during a publish.
+    URL is a folder, s3://BUCKET/PREFIX, gs://.., az://.., or https://HUB/NAMESPACE/REPOSITORY; the
+    https:// address of a folder can only be read. add tries out what the store does, and refuses
+    one on which two writers could lose a version. retire withdraws a version. alias lets a name
+    such as production mean a version on a hub, for everybody. gc lists objects that no version
+    needs, and deletes them when it is run again after --grace, but not during a publish.
     """
+    if action == "alias":
+        _alias(call, name, url, delete=delete)
+        return
+    if delete:
+        raise UsageError("--delete requires alias", hint="dlv remote alias REF ALIAS --delete")
     if action in ("retire", "gc"):
         _maintain(call, action, name, **given)
         return
@@ -67,7 +76,7 @@ def run(
     if action == "list":
         if name is not None:
             raise UsageError("dlv remote list takes no name", hint="dlv remote list")
-        _emit(call, known)
+        view.emit_remotes(call.output, known)
         if not known:
             call.output.message("no remotes yet")
         return
@@ -95,20 +104,35 @@ def run(
             names.forget(repository, name)
             call.config.set("repository", f"remote.{name}", address)
         known[name] = address
-        _emit(call, {name: address}, probe)
+        view.emit_remotes(call.output, {name: address}, probe)
         return
     del known[name]
-    _emit(call, known)
+    view.emit_remotes(call.output, known)
 
 
-def _emit(call: Invocation, known: dict[str, str], probe: dict[str, Any] | None = None) -> None:
-    rows: list[list[Cell]] = [[Text(name, "bold"), url] for name, url in sorted(known.items())]
-    table = Table([Column("remote", fixed=True), Column("url", least=20)], rows)
-    document: dict[str, Any] = {
-        "remotes": [{"name": name, "url": url} for name, url in sorted(known.items())],
-        "probe": probe,
-    }
-    call.output.emit("remote", document, table, ids=sorted(known))
+def _alias(call: Invocation, name: str | None, alias: str | None, *, delete: bool) -> None:
+    """List aliases, or change one: dlv remote alias origin:lenet@3 production."""
+    import dlv.hub.names as names
+    import dlv.hub.remotes as remotes
+    import dlv.hub.service as service
+
+    if (alias is not None or delete) and (alias is None or ":" not in (name or "")):
+        raise UsageError(
+            "a version and an alias must be named",
+            hint="dlv remote alias origin:lenet@3 production",
+        )
+    references = [] if name is None or ":" not in name else [name]
+    name, url, plain = names.split(call.config, None if references else name, references)
+    opened = remotes.open_remote(call.repository, name, url, call.environ)
+    if delete and alias is not None:
+        service.delete_alias(opened, plain[0].partition("@")[0], alias)
+        call.output.message(f"deleted the alias {alias}")
+    elif alias is not None:
+        service.set_alias(opened, plain[0], alias)
+        call.output.message(f"{name}:{plain[0].partition('@')[0]}@{alias} is {plain[0]} now")
+    models = {reference.partition("@")[0] for reference in plain}
+    listed = [each for each in service.aliases(opened) if not models or each.model in models]
+    view.emit_aliases(call.output, name, url, listed)
 
 
 def _maintain(
@@ -129,28 +153,9 @@ def _maintain(
     opened = remotes.open_remote(call.repository, name, url, call.environ)
     if reference is not None:
         maintenance.retire(call.repository, opened, reference, call.author, call.signing_key)
-        _emit(call, {name: url})
+        view.emit_remotes(call.output, {name: url})
         call.output.message(f"{name} no longer offers {reference}")
         return
     wait = mark.duration(grace or GRACE)
     done = maintenance.collect(call.repository, opened, wait, abandon=abandon, dry_run=dry_run)
-    table = Table(
-        [Column("object", least=20), Column("state", fixed=True)],
-        [[key, "deleted"] for key in done.deleted] + [[key, "listed"] for key in done.listed],
-    )
-    document = {"deleted": done.deleted, "listed": done.listed, "until": done.until}
-    call.output.emit(
-        "remote",
-        {"remotes": [{"name": name, "url": url}], "probe": None, "gc": document},
-        table,
-        ids=[*done.deleted, *done.listed],
-    )
-    if done.leases:
-        call.output.warn("nothing was deleted, because a publish is running; try again later")
-    if done.until is not None:
-        call.output.message(
-            f"{len(done.listed)} objects ({done.bytes:,} bytes) are not needed;"
-            f" dlv remote gc deletes them from {done.until[:19]} on"
-        )
-    elif not done.deleted:
-        call.output.message("nothing to delete")
+    view.emit_collected(call.output, name, url, done)

@@ -55,7 +55,7 @@ def run(
     TEXT has words (or word*) of names, descriptions, messages, tags and layers; fields: name:len*
     task:vision license:mit tag:small author:ada net:conv*; and figures: accuracy>0.9 loss.min<1
     lr=0.1. All of it must match. The cards of all versions are read from the index of the remote
-    and kept, so that only new ones are fetched later.
+    and kept, so that only new ones are fetched later. A hub searches by itself.
     """
     import dlv.hub.index as index
     import dlv.hub.names as names
@@ -63,18 +63,20 @@ def run(
     import dlv.hub.searching as searching
 
     name, url = names.address(call.config, remote)
+    words, most = " ".join(text), 20 if most is None else most
     with call.progress("Reading cards", rows=True) as bar:
         opened = remotes.open_remote(call.repository, name, url, call.environ)
-        catalogue = index.catalogue_of(opened, not offline, bar.advance, bar.expect)
-    with catalogue:
-        among = _matches(call, catalogue, where) if where else None
-        result = searching.search(
-            catalogue.database,
-            " ".join(text),
-            among=among,
-            sort=sort,
-            most=20 if most is None else most,
-        )
+        if opened.store.managed:
+            import dlv.hub.service as service
+
+            result = service.search(opened, words, where=where, sort=sort, most=most)
+        else:
+            catalogue = index.catalogue_of(opened, not offline, bar.advance, bar.expect)
+            with catalogue:
+                among = _matches(call, catalogue, where) if where else None
+                result = searching.search(
+                    catalogue.database, words, among=among, sort=sort, most=most
+                )
     import dlv.views.found as view
 
     call.output.emit(

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import dlv.hub.pull as pulling
+import dlv.hub.service as service
 from dlv.config import Config
 from dlv.errors import Damaged, NewerFormat, NotFound, UsageError, nearest
 from dlv.hub.history import published
@@ -104,6 +105,8 @@ def look(
     assert name is not None
     plain = [text.partition(":")[2] for text in references]
     remote = open_remote(local, name, config.remotes()[name], environ)
+    if remote.store.managed:
+        plain = service.resolved(remote, plain)
     return mirror_of(remote, models_of(remote, plain), environ, local), plain, remote
 
 

@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 import dlv.archiving.reencode as reencode
 import dlv.disk.paths as paths
 import dlv.hub.adopting as adopting
+import dlv.hub.service as service
 import dlv.hub.signing as signing
 import dlv.objects.manifest as manifest_format
 import dlv.weights.bounds as bounds
@@ -158,7 +159,7 @@ def _chosen(
     repository: Repository, remote: Remote, request: Request
 ) -> tuple[list[str], list[Ref]]:
     """Return the names of the models, and the refs of the versions to pull."""
-    names = list(request.names)
+    names = service.resolved(remote, request.names)
     if request.everything:
         names = remote.history.names()
     elif not names:

@@ -8,16 +8,22 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from dlv.canonical import float_of, is_hash
 from dlv.dataclass import dataclass
-from dlv.errors import NotFound, RemoteError, UsageError, nearest
+from dlv.errors import NotFound, UsageError, nearest
 from dlv.hub.deletion import Collected
 from dlv.hub.remotes import Remote
+from dlv.hub.searching import Found
+from dlv.metadata import cards
+from dlv.metadata.cards import Hit
+from dlv.objects.manifest import NAME
 
 _ALIASED = re.compile(
     r"(?P<model>[^@~^/:]+)@(?P<alias>[A-Za-z0-9][A-Za-z0-9._-]{0,63})(?P<rest>.*)"
 )
 _OWN = re.compile(r"[0-9]+|latest|best")  # what dlv itself means by a word after @
 MOST_LISTED = 1_000_000
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 @dataclass(frozen=True)
@@ -111,10 +117,41 @@ def _numbered(remote: Remote, match: re.Match[str], known: Mapping[tuple[str, st
 
 def search(
     remote: Remote, text: str, *, where: Sequence[str], sort: str | None, most: int
-) -> dict[str, Any]:
+) -> Found:
     """Return what the hub finds among the cards of its repository."""
-    body = {"text": text, "where": list(where), "sort": sort, "most": most, "offset": 0}
+    condition = " and ".join(f"({each})" for each in where) or None
+    body = {"text": text, "where": condition, "sort": sort, "most": most, "offset": 0}
     answer = remote.store.call("POST", "search", body)
-    if not isinstance(answer, dict):
-        raise RemoteError(f"{remote.url} sent something unexpected", why="search")
-    return answer
+    try:
+        hits = [_hit(record) for record in answer["results"][:most]]
+        return Found(hits, min(int(answer["count"]), cards.COUNTED))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise remote.store.broken("the answer to a search is not valid") from None
+
+
+def _hit(record: Mapping[str, Any]) -> Hit:
+    moment = datetime.datetime.fromisoformat(record["created"])
+    texts = [str(record[key]) for key in ("author", "message")]
+    task, license_ = (record[key] and str(record[key]) for key in ("task", "license"))
+    if not is_hash(record["id"]) or not NAME.match(record["name"]):
+        raise ValueError
+    return Hit(
+        id=record["id"],
+        name=record["name"],
+        number=int(record["number"]),
+        created=(moment - _EPOCH) // datetime.timedelta(microseconds=1),
+        author=texts[0],
+        message=texts[1],
+        task=task,
+        license=license_,
+        tags=[str(tag) for tag in record["tags"]],
+        bytes=int(record["bytes"]),
+        parameters=int(record["parameters"]),
+        metrics={str(k): _figure(value) for k, value in record["metrics"].items()},
+    )
+
+
+def _figure(value: Any) -> float | None:
+    if isinstance(value, str):
+        return float_of(value)
+    return None if value is None else float(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
@@ -502,13 +502,3 @@ def _said(reply: Reply) -> tuple[str | None, str | None]:
         return None, None
     message, why = (plain(text) if isinstance(text, str) and text else None for text in texts)
     return message, why
-
-
-def each_alias(answer: Any) -> Iterator[tuple[str, str, int]]:
-    """Yield (model, alias, number) of a hub's list of aliases."""
-    listed = answer.get("aliases") if isinstance(answer, dict) else None
-    for alias in listed if isinstance(listed, list) else ():
-        if isinstance(alias, dict):
-            name, word, number = (alias.get(key) for key in ("name", "alias", "number"))
-            if isinstance(name, str) and isinstance(word, str) and type(number) is int:
-                yield plain(name, 128), plain(word, 64), number
