@@ -156,7 +156,7 @@ def is_card(card: Any) -> bool:
         return False
 
 
-def _numbers(summary: dict[str, Any]) -> dict[str, Any]:
+def numbers_of(summary: dict[str, Any]) -> dict[str, Any]:
     """Undo `_plain`."""
     return {
         key: NON_FINITE.get(value, None) if key in _FIGURES and isinstance(value, str) else value
@@ -322,7 +322,7 @@ def load(db: Database, segment: Segment, progress: Callable[[int], None] = lambd
             if network.id == digest:
                 net_ids[digest] = networks.insert(db, network, node_figures(network))
     for number, card in enumerate(segment.cards.values()):
-        metrics = [_numbers(summary) for summary in card["metrics"]]
+        metrics = [numbers_of(summary) for summary in card["metrics"]]
         card_rows.insert(db, card | {"metrics": metrics}, net_ids.get(card["network"] or ""))
         if number % 500 == 499:
             progress(500)
