@@ -140,12 +140,16 @@ class Site:
     def __init__(self, folder: Path, url: str, limits: Limits = GENEROUS) -> None:
         self.folder = folder
         self.logged: list[str] = []
-        self.hub = Hub(
-            Settings(url, str(folder / "objects"), folder, "https://hub.example.org", limits)
+        self.use(
+            Hub(Settings(url, str(folder / "objects"), folder, "https://hub.example.org", limits))
         )
-        self.hub.note_use = lambda _: None  # type: ignore[method-assign]
-        self.hub.note_published = lambda _: None  # type: ignore[method-assign]
-        self.app = serving.application(self.hub, log=self.logged.append)
+
+    def use(self, hub: Hub) -> None:
+        """Serve this hub, in which nothing happens between requests."""
+        self.hub = hub
+        hub.note_use = lambda _: None  # type: ignore[method-assign]
+        hub.note_published = lambda _: None  # type: ignore[method-assign]
+        self.app = serving.application(hub, log=self.logged.append)
         self.send = Gateway(self.app)
 
     def close(self) -> None:
