@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -26,6 +27,7 @@ from dlv.hub.stores.opening import open_store
 
 DATABASE = "hub.db"  # in the folder of `--data`, unless another database is named
 OBJECTS = "objects"
+STORES = 100  # that are kept open
 SIGNED = timedelta(minutes=15)  # that a signed address can be used
 
 
@@ -39,6 +41,7 @@ class Hub:
         self.environ = environ
         self.log: Callable[[str, str, Exception], None] = lambda *_: None
         self._lock = threading.Lock()
+        self._stores: OrderedDict[str, Store] = OrderedDict()
         self._cards: set[int] = set()  # repositories whose cards will be made
         self.buffers = Buffers(settings.limits.buffered)
         self._used: dict[int, float] = {}  # when the use of a token was noted last
@@ -46,8 +49,18 @@ class Hub:
         self.database: HubDatabase = open_database(settings.database)
 
     def store_of(self, uuid: str) -> Store:
-        """Return the store of one repository, laid out like any remote."""
-        return open_store(f"{self.settings.store.rstrip('/')}/{uuid}", self.environ)
+        """Return the store of one repository, laid out like any remote.
+
+        Stores are kept, because each has connections of its own.
+        """
+        with self._lock:
+            store = self._stores.pop(uuid, None)
+            if store is None:
+                store = open_store(f"{self.settings.store.rstrip('/')}/{uuid}", self.environ)
+            self._stores[uuid] = store
+            while len(self._stores) > STORES:
+                self._stores.popitem(last=False)
+        return store
 
     def signed(self, uuid: str, key: str, method: str) -> str | None:
         """Return an address at which a client reads or writes one object for some minutes."""
@@ -61,6 +74,16 @@ class Hub:
             self._cards.add(place.id)
         if due:
             self._after.submit(self._make_cards, place)
+
+    def catch_up(self) -> None:
+        """Make cards that an earlier process did not get to, while requests are answered."""
+
+        def make_late_cards() -> None:
+            from dlv.hub.server.cards import catch_up
+
+            catch_up(self)
+
+        self._after.submit(make_late_cards)
 
     @property
     def cards_waiting(self) -> int:

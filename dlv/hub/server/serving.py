@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any
 
 import uvicorn
 from starlette.routing import BaseRoute
 
 from dlv.hub.server import routes as repository_routes
-from dlv.hub.server import routes_hub
+from dlv.hub.server import routes_accounts, routes_hub, routes_search
 from dlv.hub.server.application import Application
 from dlv.hub.server.exchange import Route
 from dlv.hub.server.hub import Hub
 from dlv.hub.server.protocol import Protocol
 
 STOP = 60  # seconds that requests have to end after SIGTERM
-TABLES = ("routes_accounts", "routes_search")
 
 
 def all_routes(metrics: Callable[[], bytes] = lambda: b"") -> list[Route]:
     """Return the routes of the API."""
-    routes: list[Route] = list(repository_routes.ROUTES)
-    for name in TABLES:
-        if importlib.util.find_spec(f"dlv.hub.server.{name}") is None:
-            continue  # until it is written
-        module: ModuleType = importlib.import_module(f"dlv.hub.server.{name}")
-        routes += module.ROUTES
+    routes = [*repository_routes.ROUTES, *routes_accounts.ROUTES, *routes_search.ROUTES]
     routes += routes_hub.routes(lambda: routes, metrics)
     return routes
 
@@ -73,6 +64,7 @@ def server(app: Any, hub: Hub) -> uvicorn.Server:
 
 def serve(hub: Hub, listening: socket.socket, pages: Sequence[BaseRoute] = ()) -> None:
     """Answer requests until the process is stopped; those in progress are answered."""
+    hub.catch_up()
     try:
         server(application(hub, pages, to_stderr), hub).run(sockets=[listening])
     finally:
