@@ -155,7 +155,7 @@ class _Reader:
                 self.need("points", digest)
             scalars = series_format.decode_scalars(head, self._object)
             summaries.append(summary_of(scalars, reference.hash))
-        return summaries
+        return sorted(summaries, key=lambda summary: (summary.run, summary.tag))
 
     def _object(self, kind: str, name: str) -> bytes:
         return bytes(self.store.object(kind, name))
