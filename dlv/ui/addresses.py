@@ -42,6 +42,9 @@ class Addresses:
     def file(self, label: str, path: str) -> str:
         return self.to(f"/file/{quote(label, safe='@')}", {"path": path})
 
+    def raw(self, label: str, path: str) -> str:
+        return self.to(f"/raw/{quote(label, safe='@')}", {"path": path})
+
     def compare(self, references: Sequence[str], query: Query = ()) -> str:
         pairs = query.items() if isinstance(query, Mapping) else query
         return self.to("/compare", [*(("v", reference) for reference in references), *pairs])

@@ -49,6 +49,7 @@ from dlv.evaluation.answers import Progress
 from dlv.metadata import evaluations as saved_evaluations
 from dlv.metadata import versions
 from dlv.metadata.trials import Trials
+from dlv.objects.manifest import FileEntry
 from dlv.report.markup import Html, text
 from dlv.report.page import Section
 from dlv.report.plots import Axis, Dot
@@ -64,9 +65,11 @@ from dlv.versions.describe import Description
 from dlv.weights.store import MatrixStore
 
 MOST_FILE = 1 << 20  # bytes of a file that is shown
+MOST_SAVED = 32 << 20  # bytes of a file that can be saved
 MANY = 1000  # versions
 MOST_COMPARED = 8
 MOST_ROWS = 1000  # of a query's answer
+MOST_QUERY = 4000  # characters of a query of a visitor
 MOST_CHECKPOINTS, MOST_NORMS = 40, 64 << 20  # that norms are shown of, and bytes read for them
 LATER = 64 << 20  # bytes of weights that a page does not wait for
 MOST_EVALUATIONS = 200
@@ -261,19 +264,39 @@ def network(
 
 def file(repository: Repository, ref: str, path: str, frame: Frame) -> tuple[str, list[Section]]:
     """A file of a version, with its language in colors."""
+    label, entry = _entry(repository, ref, path)
+    save = ""
+    if entry.bytes <= MOST_SAVED:
+        size = human_bytes(entry.bytes)
+        address = text(frame.addresses.raw(label, path))
+        save = f'<p class="contents"><a href="{address}" download>Save, {size}</a></p>'
+    if entry.bytes > MOST_FILE:
+        told = frame.html(f"{human_bytes(entry.bytes)}: too large to show")
+        return label, [Section("", Html(save + told))]
+    content = FileStore(repository.files_git).read(entry)
+    if b"\0" in content:
+        return label, [Section("", Html(save + frame.html("a binary file")))]
+    shown = _highlighted(path, content.decode("utf-8", "replace"))
+    return label, [Section("", Html(save + shown))]
+
+
+def file_content(repository: Repository, ref: str, path: str) -> tuple[str, bytes]:
+    """Return the last part of a file's path, and its content."""
+    label, entry = _entry(repository, ref, path)
+    if entry.bytes > MOST_SAVED:
+        raise UsageError(
+            f"{path} has {human_bytes(entry.bytes)}", hint=f"in a clone: dlv show {label}:{path}"
+        )
+    return path.rpartition("/")[2], bytes(FileStore(repository.files_git).read(entry))
+
+
+def _entry(repository: Repository, ref: str, path: str) -> tuple[str, FileEntry]:
     found = revisions.whole(repository.database, ref)
     manifest = repository.manifest(found.version.id)
     entry = next((entry for entry in manifest.files if entry.path == path), None)
     if entry is None:
         raise NotFound(f"{found.version.label} has no file `{path}`")
-    label = found.version.label
-    if entry.bytes > MOST_FILE:
-        told = f"{human_bytes(entry.bytes)}: too large to show"
-        return label, [Section("", frame.html(told))]
-    content = FileStore(repository.files_git).read(entry)
-    if b"\0" in content:
-        return label, [Section("", frame.html("a binary file"))]
-    return label, [Section("", _highlighted(path, content.decode("utf-8", "replace")))]
+    return found.version.label, entry
 
 
 def _highlighted(path: str, content: str) -> Html:
@@ -431,15 +454,23 @@ def query(
 
 
 def _check_statements(repository: Repository, words: str, visit: Visit) -> None:
-    """Raise UsageError for what visitors may not do: train, save, read files of the server."""
+    """Raise UsageError for what visitors may not do: train, save, read files of the server.
+
+    What has no limit on its time is refused, too.
+    """
+    if len(words) > MOST_QUERY:
+        raise UsageError(f"a query has at most {MOST_QUERY:,} characters here", hint=_CLONE)
     few = len(versions.all_versions(repository.database)) <= visit.versions
     for statement in parser.parse(words, paths.cache(os.environ)):
         for part in parts_of(statement):
             if isinstance(part, (ast.Define, ast.Evaluate)):
                 word = "define" if isinstance(part, ast.Define) else "evaluate"
-                raise UsageError(f"`{word}` is not possible here", hint="run it in a clone")
+                raise UsageError(f"`{word}` is not possible here", hint=_CLONE)
             if isinstance(part, ast.Derived) and not few:
                 raise UsageError("too many versions to derive networks here", hint=_CLONE)
+            if isinstance(part, ast.Matches) or (isinstance(part, ast.Selector) and part.regular):
+                hint = 'use a pattern: m["conv*"]'
+                raise UsageError("regular expressions are not possible here", hint=hint)
 
 
 def parts_of(tree: object) -> Iterator[ast.Part]:

@@ -30,6 +30,7 @@ PATHS = {
     "/rows": "rows",
     "/v/{ref:path}": "version",
     "/file/{ref:path}": "file",
+    "/raw/{ref:path}": "raw",
     "/statistics/{ref:path}": "statistics",
     "/network/{ref:path}": "network",
     "/compare": "compare",
@@ -173,6 +174,12 @@ class RepositoryPages:
         ref, path = request.path_params["ref"], request.query_params.get("path", "")
         label, sections = pages.file(self.repository, ref, path, self.frame)
         return self._sections(f"{path} of {label}", sections, command=f"dlv show {label}:{path}")
+
+    def raw(self, request: Any) -> Any:
+        """A file to be saved; the browser shows and runs nothing of it."""
+        ref, path = request.path_params["ref"], request.query_params.get("path", "")
+        name, content = pages.file_content(self.repository, ref, path)
+        return self.shell.download(name, content)
 
     # Comparison
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from html import escape as html_escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from dlv.errors import DlvError, NotFound, UsageError, require
 from dlv.report.markup import Html, text
@@ -116,6 +117,17 @@ class Shell:
     def json(self, value: Any) -> Any:
         responses = require("starlette.responses", "ui")
         return responses.JSONResponse(value, headers={"Cache-Control": "no-store"})
+
+    def download(self, name: str, content: bytes) -> Any:
+        """A file of a version, as data that the browser saves."""
+        responses = require("starlette.responses", "ui")
+        headers = {
+            "Content-Security-Policy": "sandbox; default-src 'none'",
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+        }
+        return responses.Response(content, 200, headers, "application/octet-stream")
 
     def static(self, name: str) -> Any:
         """A style sheet or a script."""

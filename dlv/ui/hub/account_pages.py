@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from dlv.errors import DlvError, NotFound
-from dlv.hub.server import tokens
+from dlv.hub.server import oidc, tokens
 from dlv.hub.server.access import PREFIX, ROLES, caller_of, role_of
 from dlv.hub.server.refusal import Refused
 from dlv.report.markup import Html, text
@@ -16,6 +16,8 @@ from dlv.ui.hub.context import Context, words_of
 from dlv.ui.hub.visitors import Visitor, redirect, set_session
 
 Form = dict[str, str]
+LOGIN_COOKIE = "dlv_login"
+MOST_NEXT = 1000  # characters of the address to come back to
 
 
 def login(context: Context, visitor: Visitor, request: Any, fault: str = "") -> Any:
@@ -48,6 +50,31 @@ def log_in(context: Context, visitor: Visitor, form: Form) -> Any:
             session, _ = tokens.start_session(connection, caller, caller.user_id, with_token=True)
             return set_session(redirect(_inside(context, after)), context.hub, session)
     return None  # a wrong token, which the site counts
+
+
+def begin_openid(context: Context, _: Visitor, request: Any) -> Any:
+    """Lead to the login provider; the browser keeps a secret until it comes back."""
+    address, secret = oidc.start(context.hub)
+    after = quote(request.query_params.get("next", "")[:MOST_NEXT], safe="")
+    response = redirect(address)
+    return _set_login(context, response, f"{secret}~{after}", oidc.COOKIE_SECONDS)
+
+
+def end_openid(context: Context, visitor: Visitor, request: Any) -> Any:
+    """Begin a session for the account that the provider names."""
+    secret, _, after = request.cookies.get(LOGIN_COOKIE, "").partition("~")
+    query = dict(request.query_params)
+    session = oidc.come_back(context.hub, query, secret, visitor.caller.origin)
+    response = redirect(_inside(context, unquote(after)))
+    return _set_login(context, set_session(response, context.hub, session), "", 0)
+
+
+def _set_login(context: Context, response: Any, value: str, seconds: int) -> Any:
+    response.set_cookie(
+        LOGIN_COOKIE, value, max_age=seconds, path=context.to("/login"), httponly=True,
+        secure=context.hub.settings.url.startswith("https:"), samesite="lax",
+    )  # fmt: skip
+    return response
 
 
 def log_out(context: Context, visitor: Visitor) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlv.errors import DlvError
-from dlv.hub.server import search
+from dlv.hub.server import catalogues, search
 from dlv.hub.server.access import Caller
 from dlv.hub.server.hub import Hub
 from dlv.hub.server.refusal import Refused
@@ -67,7 +67,8 @@ def results(context: Context, visitor: Visitor, request: Any) -> Any:
 def find(hub: Hub, caller: Caller, query: Mapping[str, str], start: int) -> Found:
     """Search by text and a DQL condition."""
     wanted = search.parse(query["q"], query["sort"] or None)
-    return search.search(hub.database, caller, wanted, most=RESULTS, offset=start)
+    among = catalogues.matches(hub, caller, query["where"]) if query["where"] else None
+    return search.search(hub.database, caller, wanted, among=among, most=RESULTS, offset=start)
 
 
 def _spot_words(spot: Any) -> str:

@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute, Match, Route
 
 import dlv.ui.repository_pages as repository_pages
 from dlv.errors import DlvError
+from dlv.hub.server import oidc
 from dlv.hub.server.access import Caller, Place, place_of
 from dlv.hub.server.hub import Hub
 from dlv.hub.server.limiting import Limiter
@@ -84,6 +85,8 @@ class HubSite:
             "/search": (partial(search_pages.results, context), None),
             "/login": (partial(account_pages.login, context), self._log_in),
             "/logout": (lambda *_: redirect(context.to("/")), self._log_out),
+            "/login/openid": (partial(account_pages.begin_openid, context), None),
+            oidc.CALLBACK: (partial(account_pages.end_openid, context), None),
             "/login/device": (partial(account_pages.device, context), self._confirm_device),
             "/tokens": (self._tokens, self._change_tokens),
             "/static/{name}": (self._static, None),
