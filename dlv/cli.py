@@ -6,13 +6,13 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from dlv.commands.shared.options import Option, global_options
+from dlv.commands.shared.options import Option, commands_below, global_options
 from dlv.errors import DlvError, StorageError, UsageError, denied, nearest
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "remote": ("remote", "List, add or change remotes", "Sharing"),
     "login": ("login", "Log in at a hub and keep its token", "Sharing"),
     "logout": ("logout", "Forget the token of a hub", "Sharing"),
+    "hub": ("hub", "Run a hub, and manage its users", "Sharing"),
     "verify": ("verify", "Check histories and signatures on a remote", "Sharing"),
     "archive": ("archive", "Compress weights with deltas", "Storage and upkeep"),
     "quantize": ("quantize", "Make smaller versions with rounded weights", "Storage and upkeep"),
@@ -238,6 +239,16 @@ program = Program(
     ],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def all_commands() -> Iterator[tuple[str, click.Command, str]]:
+    """Yield (name, command, first line of its help), those below others too."""
+    context = click.Context(program)
+    for name, (_, summary, _) in COMMANDS.items():
+        command = program.get_command(context, name)
+        assert command is not None
+        yield name, command, summary
+        yield from commands_below(name, command)
 
 
 # Modules make far more objects than commands, and hardly any of them garbage.

@@ -66,6 +66,7 @@ SHARED_BY_COMMANDS = {
     "dlv.commands.shared.asking",
     "dlv.commands.shared.topics",
     "dlv.commands.shared.pages",
+    "dlv.commands.shared.hub_place",
     "dlv.commands.shared.parameters",
     "dlv.commands.shared.reporting",
 }
@@ -90,7 +91,7 @@ HOMES = {
     "anyio": "ui/serving.py",
     "jinja2": "ui/shell.py ui/serving.py",
     "pygments": "ui/pages.py ui/serving.py",
-    "sqlalchemy": "hub/",
+    "sqlalchemy": "hub/ ui/hub/ commands/shared/hub_place.py",
     "numpy": "",
     "numba": "pas/coders/compiled.py pas/solvers/compiled.py",
     "torch": "weights/arrays.py adapters/ network/torch/types.py training/ integrations/",
@@ -121,7 +122,7 @@ WITHOUT_NUMPY = (
     " dql/bind/rewrite.py"
 )
 STANDARD_LIBRARY_ONLY = "metadata/ network/graph.py terminal/output.py terminal/table.py config.py"
-MAY_IMPORT_BY_NAME = "__init__.py cli.py errors.py adapters/registry.py"
+MAY_IMPORT_BY_NAME = "__init__.py cli.py errors.py adapters/registry.py commands/shared/options.py"
 FORBIDDEN_NAMES = {"util", "utils", "common", "misc", "manager", "managers", "helper", "helpers"}
 MOST_LINES, MOST_LINES_OF_A_COMMAND, DOOR_PLATE, MOST_FILES = 800, 170, 10, 30
 

@@ -54,11 +54,11 @@ def test_help_loads_no_command(tmp_path: Path) -> None:
     assert not names & {"pathlib", "json", "subprocess", "traceback", "dataclasses"}
 
 
-@pytest.mark.parametrize("name", list(cli.COMMANDS))
+@pytest.mark.parametrize("name", [name for name, _, _ in cli.all_commands()])
 def test_help_of_a_command_loads_no_verb(tmp_path: Path, name: str) -> None:
-    code, names, _ = loaded(tmp_path, name, "--help")
+    code, names, _ = loaded(tmp_path, *name.split(), "--help")
     assert code == 0
-    assert not names & (HEAVY | {"sqlite3"})
+    assert not names & (HEAVY | {"sqlite3", "sqlalchemy", "starlette"})
 
 
 @pytest.mark.parametrize("name", ["status", "list", "log", "config"])

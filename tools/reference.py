@@ -8,7 +8,7 @@ import sys
 import click
 
 from dlv.cli import ALIASES, COMMANDS, GROUPS, program
-from dlv.commands.shared.options import EXITS, Command
+from dlv.commands.shared.options import EXITS, Command, Group, commands_below
 from dlv.commands.shared.topics import TOPICS
 
 HEAD = """\
@@ -34,6 +34,14 @@ def options_of(command: click.Command, ctx: click.Context, *, common: bool) -> l
         spelling, text = (part.replace("|", "\\|") for part in record)
         lines.append(f"| `{spelling}` | {text} |")
     return lines
+
+
+def section_of_group(name: str, command: Group) -> list[str]:
+    text = inspect.cleandoc(command.help or "")
+    lines = [f"### dlv {name}", "", f"`dlv {name} COMMAND`", "", text, "", "| command | |"]
+    lines += ["|---|---|"]
+    lines += [f"| `{name} {word}` | {row[1]} |" for word, row in command.table.items()]
+    return [*lines, "", "```sh", *command.examples, "```", ""]
 
 
 def section(name: str, command: Command) -> list[str]:
@@ -70,9 +78,14 @@ def reference() -> str:
             lines += [f"## {group}", ""]
         for name in names:
             command = program.get_command(root, name)
-            if not isinstance(command, Command):
-                raise TypeError(f"{name} was not made with @command")
-            lines += section(name, command)
+            assert command is not None
+            for inner, each, _ in ((name, command, ""), *commands_below(name, command)):
+                if isinstance(each, Group):
+                    lines += section_of_group(inner, each)
+                elif isinstance(each, Command):
+                    lines += section(inner, each)
+                else:
+                    raise TypeError(f"{inner} was not made with @command")
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 import dlv.commands.shared.topics as topics
@@ -11,9 +13,9 @@ from dlv.errors import UsageError, nearest
 from dlv.terminal.output import Verbatim
 
 
-@command("help", examples=["dlv help commit", "dlv help references", "dlv help options"])
-@argument("topic", required=False, metavar="[COMMAND|TOPIC]")
-def run(call: Invocation, topic: str | None) -> None:
+@command("help", examples=["dlv help commit", "dlv help hub user", "dlv help references"])
+@argument("words", nargs=-1, metavar="[COMMAND|TOPIC]")
+def run(call: Invocation, words: tuple[str, ...]) -> None:
     """Explain a command or a topic.
 
     Topics are references, query, exit-codes, environment and options.
@@ -21,6 +23,7 @@ def run(call: Invocation, topic: str | None) -> None:
     context = click.get_current_context().find_root()
     program = context.command
     assert isinstance(program, click.Group)
+    topic = " ".join(words) or None
     if topic is None:
         text = program.get_help(context)
     elif topic == "options":
@@ -28,16 +31,26 @@ def run(call: Invocation, topic: str | None) -> None:
     elif topic in topics.TOPICS:
         text = topics.TOPICS[topic].rstrip()
     else:
-        found = program.get_command(context, topic)
-        if found is None:
-            names = [*topics.TOPICS, "options", *program.list_commands(context)]
-            raise UsageError(
-                f"no command or topic `{topic}`",
-                hint="to list them: dlv --help",
-                did_you_mean=nearest(topic, names),
-            )
-        text = found.get_help(click.Context(found, info_name=topic, parent=context))
+        text = _of_command(context, program, words)
     call.output.emit("help", {"topic": topic, "text": text}, Verbatim(text.split("\n")), ids=[])
+
+
+def _of_command(context: click.Context, program: click.Group, words: Sequence[str]) -> str:
+    """Return the help of a command, or of one below it."""
+    inner: click.Command = program
+    for word in words:
+        below = inner.get_command(context, word) if isinstance(inner, click.Group) else None
+        if below is None:
+            known = inner.list_commands(context) if isinstance(inner, click.Group) else []
+            if inner is program:
+                known = [*topics.TOPICS, "options", *known]
+            raise UsageError(
+                f"no command or topic `{' '.join(words)}`",
+                hint=f"to list them: {context.command_path} --help",
+                did_you_mean=nearest(word, known),
+            )
+        inner, context = below, click.Context(below, info_name=word, parent=context)
+    return inner.get_help(context)
 
 
 def _options(context: click.Context) -> str:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from dlv.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    import click.shell_completion as shell_completion
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PREFIX = "global_"
@@ -151,7 +157,7 @@ class Command(click.Command):
     exits: Mapping[int, str] = {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[WORDS] = [self.name, *args]
+        ctx.meta[WORDS] = [*ctx.command_path.split()[1:], *args]
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> int:
@@ -195,3 +201,77 @@ def command(
         return made
 
     return make
+
+
+class Group(click.Group):
+    """A command that has commands below it; only the one that is used is imported."""
+
+    table: Mapping[str, tuple[str, str]] = {}  # name -> (module:function, first line of its help)
+    examples: Sequence[str] = ()
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+        if name not in self.table:
+            return None
+        module, _, function = self.table[name][0].partition(":")
+        inner: click.Command = getattr(importlib.import_module(f"dlv.commands.{module}"), function)
+        return inner
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        inner = self.get_command(ctx, args[0])
+        if inner is None and not ctx.resilient_parsing:
+            raise UsageError(
+                f"no command `{ctx.command_path} {args[0]}`",
+                hint=f"to list all commands: {ctx.command_path} --help",
+                did_you_mean=nearest(args[0], list(self.table)),
+            )
+        return (inner.name if inner else None), inner, args[1:]
+
+    def shell_complete(
+        self, ctx: click.Context, incomplete: str
+    ) -> list[shell_completion.CompletionItem]:
+        import click.shell_completion as shell_completion
+
+        items = [
+            shell_completion.CompletionItem(name, help=row[1])
+            for name, row in self.table.items()
+            if name.startswith(incomplete)
+        ]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, row[1]) for name, row in self.table.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  {line}\n" for line in self.examples))
+        formatter.write_paragraph()
+        formatter.write_text(f"Help: {ctx.command_path} COMMAND --help")
+
+
+def group(
+    name: str, text: str, *, table: Mapping[str, tuple[str, str]], examples: Sequence[str]
+) -> Group:
+    """Make a command of which `table` has the commands below it; `text` is its help."""
+    made = Group(name, help=text, params=global_options())
+    made.context_settings = {"help_option_names": ["-h", "--help"]}
+    made.table, made.examples = table, list(examples)
+    return made
+
+
+def commands_below(name: str, command: click.Command) -> Iterator[tuple[str, click.Command, str]]:
+    """Yield (name, command, first line of its help) of all commands below one, such as `hub user`.
+
+    Groups come before what is in them.
+    """
+    if isinstance(command, Group):
+        for word, (_, summary) in command.table.items():
+            inner = command.get_command(click.Context(command), word)
+            assert inner is not None
+            yield f"{name} {word}", inner, summary
+            yield from commands_below(f"{name} {word}", inner)

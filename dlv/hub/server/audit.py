@@ -54,14 +54,26 @@ def lines(
     connection: sa.Connection, place: str | None = None, *, after: int = 0, most: int = 100
 ) -> list[dict[str, Any]]:
     """Return lines after a number, oldest first; `place`: a namespace, or a repository."""
-    target = tables.audit.c.target
-    query = sa.select(tables.audit).where(tables.audit.c.seq > after)
-    if place is not None:
-        place = place.lower()
-        below = [target.startswith(f"{place}{mark}", autoescape=True) for mark in ":/"]
-        query = query.where(sa.or_(target == place, *below))
+    query = _about(place).where(tables.audit.c.seq > after)
     query = query.order_by(tables.audit.c.seq).limit(most)
     return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def last_lines(
+    connection: sa.Connection, place: str | None = None, *, most: int = 100
+) -> list[dict[str, Any]]:
+    """Return the newest lines, oldest first."""
+    query = _about(place).order_by(tables.audit.c.seq.desc()).limit(most)
+    return [dict(row) for row in connection.execute(query).mappings()][::-1]
+
+
+def _about(place: str | None) -> sa.Select[Any]:
+    query, target = sa.select(tables.audit), tables.audit.c.target
+    if place is None:
+        return query
+    place = place.lower()
+    below = [target.startswith(f"{place}{mark}", autoescape=True) for mark in ":/"]
+    return query.where(sa.or_(target == place, *below))
 
 
 def newest(connection: sa.Connection) -> tuple[int, str]:
@@ -83,8 +95,7 @@ class Fault:
 def faults(connection: sa.Connection) -> Iterator[Fault]:
     """Yield what shows that the log was changed; a cut at its end needs a noted (seq, hash)."""
     prev, seq = START, 0
-    query = sa.select(tables.audit).order_by(tables.audit.c.seq)
-    for row in connection.execution_options(yield_per=1000).execute(query).mappings():
+    for row in _all_lines(connection):
         seq += 1
         if row["seq"] != seq:
             yield Fault(seq, f"line {seq} is missing")
@@ -94,3 +105,11 @@ def faults(connection: sa.Connection) -> Iterator[Fault]:
         if row["hash"] != _hash(dict(row)):
             yield Fault(seq, f"line {seq} was changed")
         prev = row["hash"]
+
+
+def _all_lines(connection: sa.Connection) -> Iterator[sa.RowMapping]:
+    query = sa.select(tables.audit).order_by(tables.audit.c.seq).limit(1000)
+    after = -1
+    while rows := connection.execute(query.where(tables.audit.c.seq > after)).mappings().all():
+        yield from rows
+        after = rows[-1]["seq"]

@@ -1,0 +1,1 @@
+"""The commands below `dlv hub`, a file for each group of them."""

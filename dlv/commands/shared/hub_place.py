@@ -1,0 +1,104 @@
+"""Where the commands of `dlv hub` find the hub: a folder, or the address of a database."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from dlv.commands.shared.invocation import Invocation
+from dlv.commands.shared.options import option
+from dlv.errors import NotFound, UsageError, require
+
+if TYPE_CHECKING:
+    from dlv.hub.server.access import Caller
+    from dlv.hub.server.database import HubDatabase
+
+F = TypeVar("F", bound=Callable[..., Any])
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kMGTP]?)(i?)B?\Z", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+DATA, DATABASE = "DLV_HUB_DATA", "DLV_HUB_DATABASE"
+EXITS = {
+    2: "invalid arguments, or the extra `hub` is not installed",
+    7: "the database cannot be reached",
+}
+
+
+def hub_options(function: F) -> F:
+    """Add the options that say where the hub is."""
+    data = option("--data", metavar="DIR", help=f"Folder of the hub [default: {DATA}].")
+    database = option(
+        "--database", metavar="URL", help=f"Address of its database [default: {DATABASE}]."
+    )
+    return data(database(function))
+
+
+def named(
+    call: Invocation, data: str | None, database: str | None
+) -> tuple[Path | None, str | None]:
+    """Return the folder and the address that options and environment name."""
+    if database is not None and urlsplit(database).password:
+        raise UsageError(
+            "a password in an argument can be seen by other users of the machine",
+            hint=f"set PGPASSWORD, or {DATABASE}",
+        )
+    if data is None and database is None:
+        data, database = call.environ.get(DATA), call.environ.get(DATABASE)
+    return (call.directory / data if data else None), database or None
+
+
+def check_installed() -> None:
+    """Say how to install what a hub needs, if it is missing."""
+    require("sqlalchemy", "hub")
+
+
+def shell() -> Caller:
+    """Return the caller of these commands, as the audit log names it."""
+    from dlv.hub.server.access import Caller
+
+    return Caller()
+
+
+@contextmanager
+def opened(
+    call: Invocation, data: str | None, database: str | None, *, create: bool = False
+) -> Iterator[HubDatabase]:
+    """Open the database of a hub; only with `create` a new one in a folder."""
+    check_installed()
+    import dlv.disk.durable as durable
+    import dlv.hub.server.hub as hubs
+    from dlv.hub.server.database import open_database
+
+    folder, address = named(call, data, database)
+    if address is None:
+        if folder is None:
+            raise UsageError(
+                "no hub named", hint=f"use --data DIR or --database URL, or set {DATA}"
+            )
+        path = folder.absolute() / hubs.DATABASE
+        if not path.exists() and not create:
+            raise NotFound(
+                f"no hub in {folder}", hint=f"to begin one: dlv hub user add NAME --data {folder}"
+            )
+        durable.make_directory(folder.absolute())
+        address = f"sqlite:///{path}"
+    opened_database = open_database(address)
+    try:
+        yield opened_database
+    finally:
+        opened_database.close()
+
+
+def parse_size(text: str) -> int:
+    """Return the number of bytes that a size such as 1.5GB or 2MiB means."""
+    match = _SIZE.match(text.strip())
+    if match is None:
+        raise UsageError(f"`{text}` is not a size", hint="examples: 500GB, 1.5TiB, 1000000")
+    number, unit, binary = match.groups()
+    count = int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
+    if count >= 1 << 63:
+        raise UsageError(f"`{text}` is too large")
+    return count
