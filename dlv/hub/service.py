@@ -23,6 +23,7 @@ _ALIASED = re.compile(
 )
 _OWN = re.compile(r"[0-9]+|latest|best")  # what dlv itself means by a word after @
 MOST_LISTED = 1_000_000
+MOST_HITS, MOST_OFFSET = 100, 2000  # of one answer to a search, and of all
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -119,12 +120,18 @@ def search(
     remote: Remote, text: str, *, where: Sequence[str], sort: str | None, most: int
 ) -> Found:
     """Return what the hub finds among the cards of its repository."""
-    condition = " and ".join(f"({each})" for each in where) or None
-    body = {"text": text, "where": condition, "sort": sort, "most": most, "offset": 0}
-    answer = remote.store.call("POST", "search", body)
+    condition = " and ".join(f"({each})" for each in where)
+    body = {"text": text, "where": condition, "sort": sort}
+    hits: list[Hit] = []
     try:
-        hits = [_hit(record) for record in answer["results"][:most]]
-        return Found(hits, min(int(answer["count"]), cards.COUNTED))
+        while True:
+            page = min(most - len(hits), MOST_HITS)
+            more = {"most": page, "offset": len(hits)}
+            answer = remote.store.call("POST", "search", {**body, **more})
+            records = answer["results"][:page]
+            hits += [_hit(record) for record in records]
+            if len(records) < MOST_HITS or len(hits) >= min(most, MOST_OFFSET):
+                return Found(hits, min(int(answer["count"]), cards.COUNTED))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise remote.store.broken("the answer to a search is not valid") from None
 

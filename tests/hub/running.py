@@ -77,6 +77,9 @@ class Behind:
     def __getitem__(self, key: str) -> bytes:
         return self._store.get(key, most=1 << 30)
 
+    def keys(self, prefix: str) -> list[str]:
+        return self._store.keys(prefix)
+
     def __contains__(self, key: str) -> bool:
         return self._store.size(key) is not None
 
