@@ -19,6 +19,7 @@ from dlv.hub.records import Ref, decode_ref
 from dlv.hub.server import accounts, members, objects, repositories, serving, tables, tokens
 from dlv.hub.server.access import Caller, Place, Role, place_of
 from dlv.hub.server.application import Application
+from dlv.hub.server.database import HubDatabase
 from dlv.hub.server.hub import Hub
 from dlv.hub.server.settings import Limits, Settings
 from tests.hub.server.filling import Version
@@ -67,8 +68,9 @@ class Gateway:
         body: Any = None,
         headers: Iterable[tuple[str, str]] = (),
         client: str = "192.0.2.1",
+        cut: bool = False,
     ) -> Reply:
-        """Send one request. `body`: bytes, pieces of them, or a value for JSON."""
+        """Send one request. `body`: bytes, pieces of them, or a value for JSON; `cut`: its end."""
         pieces: list[bytes]
         if isinstance(body, list) and all(isinstance(piece, bytes) for piece in body):
             pieces = body
@@ -77,7 +79,7 @@ class Gateway:
         lines = [(key.lower().encode(), value.encode("latin-1")) for key, value in headers]
         if token is not None:
             lines.append((b"authorization", b"Bearer " + token.encode("latin-1")))
-        return self._runner.run(self._send(method, path, lines, pieces, client))
+        return self._runner.run(self._send(method, path, lines, pieces, client, cut))
 
     async def _send(
         self,
@@ -86,6 +88,7 @@ class Gateway:
         headers: list[tuple[bytes, bytes]],
         pieces: list[bytes],
         client: str,
+        cut: bool,
     ) -> Reply:
         raw, _, query = path.partition("?")
         scope: dict[str, Any] = {
@@ -102,8 +105,9 @@ class Gateway:
         async def receive() -> dict[str, Any]:
             if waiting:
                 piece = waiting.pop(0)
-                return {"type": "http.request", "body": piece, "more_body": bool(waiting)}
-            await done.wait()
+                return {"type": "http.request", "body": piece, "more_body": bool(waiting) or cut}
+            if not cut:
+                await done.wait()
             return {"type": "http.disconnect"}
 
         async def send(message: Mapping[str, Any]) -> None:
@@ -116,6 +120,16 @@ class Gateway:
         lines = [(key.decode(), value.decode("latin-1")) for key, value in start["headers"]]
         body = b"".join(message.get("body", b"") for message in sent[1:])
         return Reply(start["status"], lines, body if method != "HEAD" else b"")
+
+
+def _without_waiting_for_disks(database: HubDatabase) -> None:
+    if not database.is_postgres:
+
+        def connected(connection: Any, _: Any) -> None:
+            connection.execute("PRAGMA synchronous=OFF")
+
+        database.engine.dispose()
+        sa.event.listen(database.engine, "connect", connected)
 
 
 def _json(value: Any) -> bytes:
@@ -147,6 +161,7 @@ class Site:
     def use(self, hub: Hub) -> None:
         """Serve this hub, in which nothing happens between requests."""
         self.hub = hub
+        _without_waiting_for_disks(hub.database)
         hub.note_use = lambda _: None  # type: ignore[method-assign]
         hub.note_published = lambda _: None  # type: ignore[method-assign]
         self.app = serving.application(hub, log=self.logged.append)
