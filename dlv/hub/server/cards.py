@@ -1,7 +1,7 @@
 """Cards of published versions: brought up to date with the refs of a repository.
 
 Refs are the truth, and cards follow: what one process misses, the next one that looks makes. The
-cards of a repository change while its row is locked, so that two processes do not do it twice.
+cards of a repository change under a lock of their own, so that two processes do not do it twice.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dlv.hub.server.card_rows import NewCard
 from dlv.hub.server.hub import Hub
 from dlv.hub.server.published_card import CardMaker
 
+_LOCK = 0x646C78  # any number that no other program locks
 TOGETHER = 16  # cards that are written in one transaction
 
 _Key = tuple[str, str]  # name and manifest
@@ -173,8 +174,13 @@ def _write(hub: Hub, repository_id: int, made: Sequence[NewCard]) -> int:
     """Write cards of versions that still count, and delete those of others."""
     repository = tables.repository
     with hub.database.writing() as connection:
+        if connection.dialect.name == "postgresql":
+            # The row is not locked, so that nobody who publishes waits for cards.
+            lock = sa.func.pg_advisory_xact_lock((_LOCK << 32) + repository_id % (1 << 32))
+            connection.execute(sa.select(lock))
         query = sa.select(repository.c.id).where(repository.c.id == repository_id)
-        if connection.execute(query.with_for_update()).first() is None:
+        query = query.with_for_update(key_share=True, read=True)
+        if connection.execute(query).first() is None:
             return 0  # it was deleted meanwhile
         due = _due(connection, repository_id)
         wanted = [new for new in made if _still_due(due, new)]

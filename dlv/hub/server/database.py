@@ -39,7 +39,11 @@ class HubDatabase:
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
+        """A connection to read with; each statement sees what is there when it begins."""
         with self.engine.connect() as connection:
+            if self.is_postgres:
+                # BEGIN and ROLLBACK would be two more messages for each request.
+                connection.execution_options(isolation_level="AUTOCOMMIT")
             yield connection
 
     @contextmanager

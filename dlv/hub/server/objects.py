@@ -32,6 +32,7 @@ LASTS = datetime.timedelta(days=7)  # of leases, and of uploads that do not go o
 PIECE = 4 << 20  # bytes that are read at once for a download
 # Uploads that are put together in memory at the same time.
 _ASSEMBLING = threading.BoundedSemaphore(2)
+_ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
@@ -116,11 +117,23 @@ def batch(
     for each in wanted:
         check_size(hub, each)
     _end_deletion(hub, place, wanted)
+    for attempt in range(_ATTEMPTS):
+        try:
+            return _batch(hub, caller, place, wanted)
+        except sa.exc.IntegrityError:  # another request has begun one of these uploads
+            if attempt + 1 == _ATTEMPTS:
+                raise
+    raise AssertionError
+
+
+def _batch(
+    hub: Hub, caller: Caller, place: Place, wanted: Sequence[Wanted]
+) -> list[tuple[Wanted, Upload | None]]:
     result: list[tuple[Wanted, Upload | None]] = []
     fresh: list[Upload] = []
     dropped: list[Upload] = []
     with hub.database.writing() as connection:
-        lock(connection, place.id)
+        lock(connection, place.id, "nothing")
         present = _present(connection, place.id, wanted)
         begun = {(u.kind, u.hash): u for u in uploads(connection, place.id, wanted)}
         for each in {(w.kind, w.hash): w for w in wanted}.values():
@@ -130,14 +143,15 @@ def batch(
                 continue
             upload = begun.get(key)
             if upload is not None and upload.size != each.size:
-                _drop(connection, place, upload)
-                dropped.append(upload)
+                if _drop(connection, place, upload):
+                    dropped.append(upload)
                 upload = None
             if upload is None:
                 upload = Upload(each.kind, each.hash, each.size, 0, os.urandom(16).hex())
                 fresh.append(upload)
             result.append((each, upload))
         _begin(hub, connection, caller, place, fresh)
+        _release(connection, place.namespace_id, sum(upload.size for upload in dropped), 0)
     for upload in dropped:
         _delete_parts(hub.store_of(place.uuid), upload)
     return result
@@ -168,7 +182,9 @@ def _present(
         own = sa.and_(
             table.c.repository_id == repository_id, table.c.kind == kind, table.c.hash.in_(hashes)
         )
-        rows = connection.execute(sa.select(table.c.hash, table.c.deleting).where(own)).all()
+        # In one order, so that two batches never wait for each other.
+        query = sa.select(table.c.hash, table.c.deleting).where(own).order_by(table.c.hash)
+        rows = connection.execute(query.with_for_update()).all()
         if any(row.deleting for row in rows):
             raise Refused(
                 409, "an object is being deleted", hint="try again", headers={"Retry-After": "5"}
@@ -184,7 +200,7 @@ def _by_kind(keys: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]
     grouped: dict[str, list[str]] = {}
     for kind, digest in keys:
         grouped.setdefault(kind, []).append(digest)
-    for kind, hashes in grouped.items():
+    for kind, hashes in sorted(grouped.items()):
         for start in range(0, len(hashes), 500):
             yield kind, hashes[start : start + 500]
 
@@ -219,7 +235,6 @@ def _begin(
 ) -> None:
     if not fresh:
         return
-    reserve(hub, connection, place.namespace_id, sum(upload.size for upload in fresh))
     expires = _in_days(LASTS)
     rows = [
         {
@@ -232,9 +247,11 @@ def _begin(
             "nonce": upload.nonce,
             "expires": expires,
         }
-        for upload in fresh
+        for upload in sorted(fresh, key=lambda upload: (upload.kind, upload.hash))
     ]
     connection.execute(sa.insert(tables.upload), rows)
+    # The row of the namespace comes last, as all publishers wait for it.
+    reserve(hub, connection, place.namespace_id, sum(upload.size for upload in fresh))
 
 
 def reserve(hub: Hub, connection: sa.Connection, namespace_id: int, size: int) -> None:
@@ -256,6 +273,8 @@ def reserve(hub: Hub, connection: sa.Connection, namespace_id: int, size: int) -
 
 
 def _release(connection: sa.Connection, namespace_id: int, reserved: int, used: int) -> None:
+    if not (reserved or used):
+        return
     account = tables.account
     connection.execute(
         sa.update(account)
@@ -275,18 +294,17 @@ def _own(place: Place, upload: Upload) -> sa.ColumnElement[bool]:
 
 
 def _drop(connection: sa.Connection, place: Place, upload: Upload) -> bool:
-    """Forget an upload and free what it reserved; False if another request did."""
+    """Forget an upload; False if another request did. The caller frees what it reserved."""
     dropped = connection.execute(sa.delete(tables.upload).where(_own(place, upload)))
-    if dropped.rowcount:
-        _release(connection, place.namespace_id, upload.size, 0)
     return bool(dropped.rowcount)
 
 
 def abort(hub: Hub, place: Place, upload: Upload) -> None:
     """Give up an upload."""
     with hub.database.writing() as connection:
-        lock(connection, place.id)
-        _drop(connection, place, upload)
+        lock(connection, place.id, "nothing")
+        if _drop(connection, place, upload):
+            _release(connection, place.namespace_id, upload.size, 0)
     _delete_parts(hub.store_of(place.uuid), upload)
 
 
@@ -387,7 +405,8 @@ def finish(hub: Hub, place: Place, upload: Upload, data: bytes | bytearray) -> N
         raise RemoteError("the store of the hub does not return what was just written")
     table = tables.object_
     with hub.database.writing() as connection:
-        lock(connection, place.id)
+        lock(connection, place.id, "nothing")
+        dropped = _drop(connection, place, upload)
         own = sa.and_(
             table.c.repository_id == place.id,
             table.c.kind == upload.kind,
@@ -398,7 +417,7 @@ def finish(hub: Hub, place: Place, upload: Upload, data: bytes | bytearray) -> N
             raise Refused(
                 409, "an object is being deleted", hint="try again", headers={"Retry-After": "5"}
             )
-        if not _drop(connection, place, upload):
+        if not dropped:
             if known is None:
                 raise Refused(409, "the upload was given up", hint="send it again")
             return  # another request has finished the same upload
@@ -412,7 +431,7 @@ def finish(hub: Hub, place: Place, upload: Upload, data: bytes | bytearray) -> N
                 deleting=False,
             )
         )
-        _release(connection, place.namespace_id, 0, upload.size)
+        _release(connection, place.namespace_id, upload.size, upload.size)
 
 
 # Leases
@@ -424,7 +443,7 @@ def lease(hub: Hub, caller: Caller, place: Place, name: str) -> str:
     columns = tables.lease.c
     own = sa.and_(columns.repository_id == place.id, columns.lease == name)
     with hub.database.writing() as connection:
-        lock(connection, place.id)
+        lock(connection, place.id, "nothing")
         connection.execute(sa.delete(tables.lease).where(own))
         values = {
             "repository_id": place.id,
@@ -566,8 +585,8 @@ def drop_expired(hub: Hub, place: Place) -> None:
     with hub.database.writing() as connection:
         lock(connection, place.id)
         expired = [Upload(**row) for row in connection.execute(query).mappings()]
-        for upload in expired:
-            _drop(connection, place, upload)
+        freed = sum(upload.size for upload in expired if _drop(connection, place, upload))
+        _release(connection, place.namespace_id, freed, 0)
         lease_columns = tables.lease.c
         connection.execute(
             sa.delete(tables.lease).where(

@@ -118,10 +118,15 @@ def delete(hub: Hub, caller: Caller, place: Place) -> None:
         store.delete(key)
 
 
-def lock(connection: sa.Connection, repository_id: int) -> None:
-    """Keep others from publishing and deleting in a repository until the transaction ends."""
+def lock(connection: sa.Connection, repository_id: int, what: str = "all") -> None:
+    """Keep others from changing a repository until the transaction ends.
+
+    `what`: "all"; "refs", which does not keep objects from being added; or "nothing", which only
+    waits for those who lock all, as deletions do, and keeps them waiting.
+    """
     query = sa.select(tables.repository.c.id).where(tables.repository.c.id == repository_id)
-    if connection.execute(query.with_for_update()).first() is None:
+    query = query.with_for_update(key_share=what != "all", read=what == "nothing")
+    if connection.execute(query).first() is None:
         raise Refused(404, "not found")
 
 
@@ -185,10 +190,12 @@ def publish(hub: Hub, caller: Caller, place: Place, name: str, seq: int, data: b
         raise Refused(422, f"the name of a model has at most {MOST_NAME} characters")
     if ref.kind in ("retire", "tag") and place.role < Role.MAINTAINER:
         raise Refused(403, f"a ref of the kind {ref.kind} requires the role maintainer")
+    with hub.database.reading() as connection:
+        _check_follows(connection, place, ref)  # before objects are read for nothing
     needs = _needs(hub.store_of(place.uuid), ref) if ref.kind in ("publish", "reencode") else set()
     try:
         with hub.database.writing() as connection:
-            lock(connection, place.id)
+            lock(connection, place.id, "refs")
             _check_follows(connection, place, ref)
             _check_present(connection, place.id, needs)
             _append(connection, caller, place, ref, data, needs)

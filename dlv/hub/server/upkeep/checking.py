@@ -120,7 +120,7 @@ class Checker:
         self._check_strays()
         self._check_leftover_rows()
         self._check_counters()
-        with self.hub.database.reading() as connection:
+        with self.hub.database.snapshot() as connection:
             for fault in audit.faults(connection):
                 self._fault("audit", str(fault.seq), fault.why)
             count = sa.select(sa.func.count()).select_from(tables.audit)
