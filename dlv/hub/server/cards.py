@@ -20,7 +20,7 @@ from dlv.hub.server.card_rows import NewCard
 from dlv.hub.server.hub import Hub
 from dlv.hub.server.published_card import CardMaker
 
-_LOCK = 0x646C78  # any number that no other program locks
+_LOCK = 0x646C79  # any number that no other program locks
 TOGETHER = 16  # cards that are written in one transaction
 
 _Key = tuple[str, str]  # name and manifest
