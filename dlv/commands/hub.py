@@ -20,6 +20,9 @@ run = group(
         "member": ("of_hub.member:run", "Give users roles in namespaces"),
         "quota": ("of_hub.quota:run", "Limit the bytes of namespaces"),
         "audit": ("of_hub.audit:run", "Show or verify the audit log"),
+        "check": ("of_hub.check:run", "Check the database and the objects of a hub"),
+        "backup": ("of_hub.backup:run", "Add a backup of a hub to a folder"),
+        "restore": ("of_hub.backup:restore", "Fill an empty hub from a backup"),
     },
     examples=[
         "dlv hub user add ada --operator --data ./hub",

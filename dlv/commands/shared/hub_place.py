@@ -16,11 +16,12 @@ from dlv.errors import NotFound, UsageError, require
 if TYPE_CHECKING:
     from dlv.hub.server.access import Caller
     from dlv.hub.server.database import HubDatabase
+    from dlv.hub.server.hub import Hub
 
 F = TypeVar("F", bound=Callable[..., Any])
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kMGTP]?)(i?)B?\Z", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
-DATA, DATABASE = "DLV_HUB_DATA", "DLV_HUB_DATABASE"
+DATA, DATABASE, STORE = "DLV_HUB_DATA", "DLV_HUB_DATABASE", "DLV_HUB_STORE"
 EXITS = {
     2: "invalid arguments, or the extra `hub` is not installed",
     7: "the database cannot be reached",
@@ -102,3 +103,33 @@ def parse_size(text: str) -> int:
     if count >= 1 << 63:
         raise UsageError(f"`{text}` is too large")
     return count
+
+
+def store_option(function: F) -> F:
+    """Add the option that says where the objects of the hub are."""
+    where = f"Folder or s3:// with its objects [default: {STORE}]."
+    return option("--store", metavar="URL", help=where)(function)
+
+
+@contextmanager
+def opened_hub(
+    call: Invocation, data: str | None, database: str | None, store: str | None, *, create: bool
+) -> Iterator[Hub]:
+    """Open a hub with its objects; only with `create` a new one in a folder."""
+    check_installed()
+    import dlv.hub.server.hub as hubs
+    from dlv.hub.server.settings import Settings
+
+    folder, address = named(call, data, database)
+    if folder is None and call.environ.get(DATA):
+        folder = call.directory / call.environ[DATA]
+    address, objects, folder = hubs.places(folder, address, store or call.environ.get(STORE))
+    path = folder / hubs.DATABASE
+    if address == f"sqlite:///{path}" and not create and not path.exists():
+        raise NotFound(f"no hub in {folder}")
+    settings = Settings(database=address, store=objects, data=folder, url="http://localhost")
+    hub = hubs.Hub(settings, call.environ)
+    try:
+        yield hub
+    finally:
+        hub.close()
