@@ -106,10 +106,10 @@ class Deployment:
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run `dlv hub ..` on the database, as an operator does in a shell."""
-        place = ("--database", self.database, "--store", self.store, "--data", str(self.data))
+        place = ("--database", self.database)
         return subprocess.run(
             [sys.executable, "-m", "dlv", "--json", "hub", *words, *place],
-            env=self.environ,
+            env={**self.environ, "DLV_HUB_STORE": self.store, "DLV_HUB_DATA": str(self.data)},
             capture_output=True,
             text=True,
             check=False,
