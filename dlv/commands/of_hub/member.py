@@ -44,16 +44,16 @@ run = group(
 )  # fmt: skip
 @argument("place", metavar="NAMESPACE[/REPOSITORY]")
 @argument("user")
-@argument("role", type=click.Choice(ROLES))
+@argument("role", metavar="ROLE", type=click.Choice(ROLES))
 @hub_options
 def set_(
     call: Invocation, place: str, user: str, role: str, data: str | None, database: str | None
 ) -> None:
     """Give a user a role.
 
-    The role counts in all repositories of NAMESPACE, or in one. If both are set, the higher one
-    counts. A namespace that does not exist becomes an organization, whose first member is an
-    admin.
+    ROLE is reader, writer, maintainer or admin. It counts in all repositories of NAMESPACE, or in
+    one; if both are set, the higher one counts. A namespace that does not exist becomes an
+    organization, whose first member is an admin.
     """
     with opened(call, data, database) as hub:
         import dlv.hub.server.members as members

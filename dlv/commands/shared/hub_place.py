@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dlv.hub.server.hub import Hub
 
 F = TypeVar("F", bound=Callable[..., Any])
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kMGTP]?)(i?)B?\Z", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kMGTP]?)(i?)B?\Z", re.IGNORECASE | re.ASCII)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 DATA, DATABASE, STORE = "DLV_HUB_DATA", "DLV_HUB_DATABASE", "DLV_HUB_STORE"
 EXITS = {
@@ -77,7 +77,7 @@ def opened(
     if address is None:
         if folder is None:
             raise UsageError(
-                "no hub named", hint=f"use --data DIR or --database URL, or set {DATA}"
+                "no hub is named", hint=f"use --data DIR or --database URL, or set {DATA}"
             )
         path = folder.absolute() / hubs.DATABASE
         if not path.exists() and not create:

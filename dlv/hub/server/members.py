@@ -89,7 +89,7 @@ def set_member(
     if before == wanted:
         return False
     if repository_id is None and before == Role.ADMIN:
-        _keep_an_admin(connection, owner, user_id)
+        _keep_an_admin(connection, owner, user_id, user)
     if before:
         connection.execute(sa.update(tables.member).where(*where).values(role=role))
     else:
@@ -117,7 +117,7 @@ def remove_member(connection: sa.Connection, caller: Caller, place: str, user: s
     if not before:
         raise NotFound(f"`{user}` is not a member of {place}")
     if repository_id is None and before == Role.ADMIN:
-        _keep_an_admin(connection, owner, user_id)
+        _keep_an_admin(connection, owner, user_id, user)
     connection.execute(sa.delete(tables.member).where(*where))
     target = f"{place.lower()}:{user.lower()}"
     audit.record(connection, caller, "member.remove", target, before.word, None)
@@ -186,7 +186,9 @@ def _role(connection: sa.Connection, where: tuple[sa.ColumnElement[bool], ...]) 
     return max((role_of(word) for word in words), default=Role.NONE)
 
 
-def _keep_an_admin(connection: sa.Connection, owner: sa.Row[int, str, str], user_id: int) -> None:
+def _keep_an_admin(
+    connection: sa.Connection, owner: sa.Row[int, str, str], user_id: int, user: str
+) -> None:
     """Refuse to leave an organization without an admin who can log in."""
     if owner.kind != accounts.ORGANIZATION:
         return  # a user is the admin of the own namespace
@@ -203,5 +205,6 @@ def _keep_an_admin(connection: sa.Connection, owner: sa.Row[int, str, str], user
     )
     if connection.execute(others.limit(1)).first() is None:
         raise Conflict(
-            f"this is the last admin of {owner.name}", hint="make another member an admin first"
+            f"{user.lower()} is the last admin of {owner.name}",
+            hint="make another member an admin first",
         )
