@@ -120,10 +120,14 @@ def batch(
     for attempt in range(_ATTEMPTS):
         try:
             return _batch(hub, caller, place, wanted)
-        except sa.exc.IntegrityError:  # another request has begun one of these uploads
+        except (sa.exc.IntegrityError, _Raced):  # another request has begun one of these uploads
             if attempt + 1 == _ATTEMPTS:
-                raise
-    raise AssertionError
+                break
+    raise Refused(409, "others send the same objects", hint="try again")
+
+
+class _Raced(Exception):
+    """Another request has finished one of the uploads that this one begins."""
 
 
 def _batch(
@@ -134,8 +138,9 @@ def _batch(
     dropped: list[Upload] = []
     with hub.database.writing() as connection:
         lock(connection, place.id, "nothing")
-        present = _present(connection, place.id, wanted)
+        # In this order: what is finished between the two is there.
         begun = {(u.kind, u.hash): u for u in uploads(connection, place.id, wanted)}
+        present = _present(connection, place.id, wanted)
         for each in {(w.kind, w.hash): w for w in wanted}.values():
             key = (each.kind, each.hash)
             if key in present:
@@ -151,6 +156,9 @@ def _batch(
                 fresh.append(upload)
             result.append((each, upload))
         _begin(hub, connection, caller, place, fresh)
+        # An object never has an upload: one that ends late could meet its deletion.
+        if _present(connection, place.id, [Wanted(u.kind, u.hash, u.size) for u in fresh]):
+            raise _Raced
         _release(connection, place.namespace_id, sum(upload.size for upload in dropped), 0)
     for upload in dropped:
         _delete_parts(hub.store_of(place.uuid), upload)
@@ -417,10 +425,11 @@ def finish(hub: Hub, place: Place, upload: Upload, data: bytes | bytearray) -> N
             raise Refused(
                 409, "an object is being deleted", hint="try again", headers={"Retry-After": "5"}
             )
-        if not dropped:
-            if known is None:
-                raise Refused(409, "the upload was given up", hint="send it again")
-            return  # another request has finished the same upload
+        if not dropped and known is None:
+            raise Refused(409, "the upload was given up", hint="send it again")
+        if known is not None:  # another request has finished the same upload
+            _release(connection, place.namespace_id, upload.size if dropped else 0, 0)
+            return
         connection.execute(
             sa.insert(table).values(
                 repository_id=place.id,
@@ -443,7 +452,7 @@ def lease(hub: Hub, caller: Caller, place: Place, name: str) -> str:
     columns = tables.lease.c
     own = sa.and_(columns.repository_id == place.id, columns.lease == name)
     with hub.database.writing() as connection:
-        lock(connection, place.id, "nothing")
+        lock(connection, place.id, "refs")
         connection.execute(sa.delete(tables.lease).where(own))
         values = {
             "repository_id": place.id,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -35,11 +36,11 @@ class Stepped(HubDatabase):
 
     before: Callable[[], None]
 
-    def reading(self) -> AbstractContextManager[sa.Connection]:
+    def reading(self) -> Any:
         self.before()
         return super().reading()
 
-    def writing(self) -> AbstractContextManager[sa.Connection]:
+    def writing(self) -> Any:
         self.before()
         return super().writing()
 
@@ -80,9 +81,11 @@ class World:
         """Return the keys that rows promise to be there, as of now."""
         need, table = tables.need.c, tables.object_.c
         with self.database.reading() as connection:
-            rows = connection.execute(
-                sa.select(need.kind, need.hash).where(need.repository_id == self.place.id)
-            ).all()
+            rows = list(
+                connection.execute(
+                    sa.select(need.kind, need.hash).where(need.repository_id == self.place.id)
+                )
+            )
             rows += connection.execute(
                 sa.select(table.kind, table.hash).where(
                     table.repository_id == self.place.id, ~table.deleting

@@ -288,6 +288,26 @@ def test_many_send_and_give_up(bench: Bench) -> None:
     assert bench.site.counters()["ada"] == (0, 0)
 
 
+def test_an_upload_beside_its_object_counts_once(bench: Bench) -> None:
+    """If an object has an upload after all, its end frees what it reserved."""
+    caller = bench.site.caller("ada")
+    wanted = objects.Wanted("packs", DIGEST, len(PACK))
+    ((_, upload),) = objects.batch(bench.hub, caller, bench.place, [wanted])
+    assert upload is not None
+    objects.receive(bench.hub, bench.place, upload, PACK, start=0, complete=True)
+    with bench.hub.database.writing() as connection:
+        objects._begin(bench.hub, connection, caller, bench.place, [upload])
+    objects.receive(bench.hub, bench.place, upload, PACK, start=0, complete=True)
+    assert bench.site.counters()["ada"] == (40, 0)
+    bench.check()
+
+
+def test_the_same_lease_from_many(bench: Bench) -> None:
+    caller = bench.site.caller("ada")
+    results = _race(lambda _: objects.lease(bench.hub, caller, bench.place, "leaseleaselease"))
+    assert [_status(each) for each in results] == [200] * 16, results
+
+
 def test_a_quota_is_not_exceeded_by_many(bench: Bench) -> None:
     caller = bench.site.caller("ada")
     with bench.hub.database.writing() as connection:
@@ -490,7 +510,7 @@ def test_the_store_of_a_hub_answers_wrong_bytes(lite: Bench) -> None:
             return 3 if key.startswith("packs/") else super()._size(key)
 
     liar = Liar()
-    lite.hub.store_of = lambda uuid: liar  # type: ignore[method-assign,assignment]  # noqa: ARG005
+    lite.hub.store_of = lambda uuid: liar  # type: ignore  # noqa: ARG005
     lite.ask(PACK)
     assert lite.part(PACK, 0, complete=True).status == 502
     assert not lite.ask(PACK)[0]["present"]

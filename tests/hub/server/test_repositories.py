@@ -157,7 +157,7 @@ def test_aliases(bench: Bench) -> None:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [1000.0]
-    monkeypatch.setattr(limiting.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("dlv.hub.server.limiting.time.monotonic", lambda: now[0])
     return now
 
 
