@@ -22,6 +22,7 @@ from dlv.hub.server.search import Figure, Wanted
 from dlv.metadata.cards import RANKED
 from dlv.network.graph import Input, Network
 from dlv.network.ops.op import Node
+from dlv.network.vocabulary import complete
 
 RARE = [f"w{i:x}" for i in range(5000)]
 COMMON = ["model", "vision", "speech", "text", "small", "large", "fast", "tiny", "robust", "sparse"]
@@ -68,9 +69,9 @@ class Sample:
         rng, nodes, before = self.rng, list[Node](), ("x", 0)
         for depth in range(rng.choice([3, 6, 12, 40])):
             name = f"{rng.choice(['conv', 'layer', 'block', 'head', 'encoder.layer'])}{depth}"
-            relu = Node(op=rng.choice(["RELU", "TANH", "SIGMOID", "SOFTMAX"]), name=name,
-                        inputs=(before,))  # fmt: skip
-            nodes.append(relu)
+            op = rng.choice(["RELU", "SOFTMAX"])
+            attrs = complete(op, None, {"axis": 1} if op == "SOFTMAX" else {})
+            nodes.append(Node(name, op, attrs=attrs, inputs=(before,)))
             before = (name, 0)
         return Network((Input(f"x{number}", ("B", 8)),), tuple(
             dataclasses.replace(node, inputs=((f"x{number}", 0),)) if not i else node
@@ -140,7 +141,8 @@ class Sample:
                     for i in range(1, self.users + 1)]  # fmt: skip
         connection.execute(sa.insert(tables.account), accounts)
         rows = [{**place, "name": f"repo{place['id']}", "uuid": f"{place['id']:064x}",
-                 "record": "{}", "created": TIME, "changed": TIME} for place in self.places]  # fmt: skip
+                 "record": "{}", "created": TIME, "changed": TIME}
+                for place in self.places]  # fmt: skip
         connection.execute(sa.insert(tables.repository), rows)
         members = [{"namespace_id": self.places[index]["namespace_id"], "user_id": user,
                     "repository_id": self.places[index]["id"] if index % 3 else None,
@@ -191,7 +193,7 @@ def _text(record: dict[str, Any], layers: Iterable[str]) -> tuple[list[str], lis
         for text in (record["name"], record["task"] or "", " ".join(record["tags"]),
                      record["message"])
     ]  # fmt: skip
-    ops = {"relu", "tanh", "sigmoid", "softmax"}.intersection(layers)
+    ops = {"relu", "softmax"}.intersection(layers)
     rest = [word for text in (record["author"], record["text"], *ops) for word in words.split(text)]
     return [word for line in ranked for word in line] + rest, ranked
 
@@ -248,7 +250,7 @@ def _score(known: Known, wanted: Wanted) -> int:
     return score
 
 
-def random_search(rng: random.Random, cards: int) -> tuple[str, str | None]:
+def some_search(rng: random.Random, cards: int) -> tuple[str, str | None]:
     """Return (text, sort) as somebody could type it."""
     one, other = rng.choices(WORDS, cum_weights=SHARES, k=2)
     common = rng.choice(COMMON)
@@ -257,8 +259,9 @@ def random_search(rng: random.Random, cards: int) -> tuple[str, str | None]:
         f"{rng.choice(WORDS)[:3]}*", f"{common} w{rng.randrange(16):x}*",
         f'task:{rng.choice(["image-class*", "translation", "fill*"])} accuracy>{rng.random():.3f}',
         f"{one} net:conv* tag:{common} loss<0.3", f"name:{common}* license:mit {other}",
-        f'author:{rng.choice(["ada", "li", "z*"])} {common}', f"lr=0.1 epochs>={rng.randint(40, 51)}",
-        f"net:{rng.choice(['encoder*', 'softmax', 'head1', 'tanh'])} {one}", f"f1.max>{rng.random():.3f}",
+        f'author:{rng.choice(["ada", "li", "z*"])} {common}',
+        f"lr=0.1 epochs>={rng.randint(40, 51)}", f"f1.max>{rng.random():.3f}",
+        f"net:{rng.choice(['encoder*', 'softmax', 'head1', 'relu'])} {one}",
         f"accuracy>{rng.random():.3f} loss<{rng.random():.3f}", f"license:apache* tag:{common}", "",
         f'"task:fill mask" {common}', f"train/accuracy>{rng.random():.2f}",
         f"name:{common}-former-{rng.randrange(max(1, cards // 20))}",
@@ -268,7 +271,7 @@ def random_search(rng: random.Random, cards: int) -> tuple[str, str | None]:
     return text, sort
 
 
-def callers(rng: random.Random, users: int) -> Caller:
+def some_caller(rng: random.Random, users: int) -> Caller:
     """Return somebody who searches."""
     user = rng.randint(1, users)
     return rng.choice([

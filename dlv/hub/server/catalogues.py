@@ -211,14 +211,17 @@ class _Catalogue:
         if not self.lock.acquire(blocking=False):
             return False
         try:
-            if self._repository is not None:
-                self._repository.close()
-                self._repository = None
-            self._cards, self._owners, self._own = {}, {}, {}
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._discard()
             return True
         finally:
             self.lock.release()
+
+    def _discard(self) -> None:
+        if self._repository is not None:
+            self._repository.close()
+            self._repository = None
+        self._cards, self._owners, self._own = {}, {}, {}
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def refresh_later(self) -> None:
         """Go on refreshing without a limit of time."""
@@ -237,6 +240,13 @@ class _Catalogue:
 
     def refresh(self, end: float) -> bool:
         """Bring the catalogue up to date; False if the time did not suffice."""
+        try:
+            return self._refresh(end)
+        except BaseException:  # what it has now is not known, and must not be shown
+            self._discard()
+            raise
+
+    def _refresh(self, end: float) -> bool:
         repository = tables.repository.c
         own = repository.visibility == "public" if self._key == _PUBLIC else (
             repository.id == self._key
@@ -249,7 +259,7 @@ class _Catalogue:
             gone = [key for key in self._cards if key not in now]
             kept = {key: _ids(connection, key) for key in changed}
             self._forget(
-                {key: self._own.get(key, set()) for key in gone}
+                {key: set(self._own.get(key, ())) for key in gone}
                 | {key: self._own.get(key, set()) - kept[key] for key in changed}
             )
             for key in gone:
