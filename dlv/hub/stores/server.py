@@ -13,15 +13,24 @@ from urllib.parse import quote, urlsplit
 from dlv.canonical import read_json
 from dlv.errors import Conflict, Damaged, DlvError, NotFound, RemoteError, UsageError
 from dlv.hub.history import PAGE
-from dlv.hub.records import MOST_REF, MOST_REMOTE, REMOTE_FILE, ref_key
+from dlv.hub.records import MOST_REMOTE, REMOTE_FILE, ref_key
 from dlv.hub.stores.interface import MissingObject, Store
 from dlv.hub.stores.objects import ObjectStore
-from dlv.hub.stores.web import TRIES, Cut, Reply, Unexpected, WebClient, origin_of, pause, plain
+from dlv.hub.stores.web import (
+    MOST_RETRY_AFTER,
+    TRIES,
+    Cut,
+    Reply,
+    Unexpected,
+    WebClient,
+    origin_of,
+    pause,
+    plain,
+)
 
 HUB_HEADER = "Dlv-Hub"
 PART = 32 << 20  # bytes of a PATCH; hubs keep what has arrived of one that is cut
-MOST_PAGE = PAGE * (2 * MOST_REF)
-MOST_ANSWER = 64 << 20  # bytes of other JSON answers
+MOST_PAGE = MOST_ANSWER = 32 << 20  # bytes of JSON
 MOST_REFS = 1_000_000  # keys of refs that are listed
 BATCH = 1000  # objects in one question
 STREAMS = 4
@@ -194,9 +203,9 @@ class HubStore(Store):
             if reply.status in BUSY:
                 failures += 1
                 wait = reply.number("Retry-After")
-                if failures == TRIES:
+                if failures >= TRIES or (wait or 0) > MOST_RETRY_AFTER:
                     raise self._refused(reply)
-                pause(failures, None if wait is None else min(wait, 60))
+                pause(failures, wait)
                 continue
             if reply.status == 200 and not data:
                 return self._slice(reply, key, start, length)
@@ -352,10 +361,14 @@ class HubStore(Store):
                     raise self._refused(reply)
                 failures += 1
                 wait = reply.number("Retry-After")
-                if failures >= TRIES:
+                if failures >= TRIES or (wait or 0) > MOST_RETRY_AFTER:
                     raise self._refused(reply)
-            pause(failures, None if wait is None else min(wait, 60))
+            pause(failures, wait)
             state = self._ask({key: data})[key]
+            if reply is None and not state.present and state.offset == before:
+                # The hub may still be writing what it had received.
+                pause(failures + 1)
+                state = self._ask({key: data})[key]
             if state.offset > before:
                 failures = 0
         return sent

@@ -175,11 +175,12 @@ class WebClient:
         raise RemoteError(f"{self.origin} redirects in circles")
 
     def _target(self, method: str, url: str, location: str, *, elsewhere: bool) -> str:
-        target = urljoin(url, location)
         try:
+            target = urljoin(url, location)
             parts, origin = _split(target), origin_of(target)
-        except UsageError as error:
-            raise RemoteError(f"{self.origin} redirects to nowhere", why=error.message) from None
+        except (UsageError, ValueError) as error:
+            why = plain(error)
+            raise RemoteError(f"{self.origin} redirects to nowhere", why=why) from None
         if url.startswith("https:") and parts.scheme != "https":
             raise RemoteError(f"{self.origin} redirects to an address without encryption")
         if method not in ("GET", "HEAD") or (origin != self.origin and not elsewhere):
@@ -229,6 +230,10 @@ class WebClient:
             response.release_conn()
             return Reply(response.status, response.headers, b"", url)
         limit = most if response.status < 300 else MOST_ERROR
+        declared = response.headers.get("Content-Length", "")
+        if declared.isdigit() and int(declared[:20]) > limit:
+            response.close()
+            raise Unexpected(f"the answer has {declared[:20]} bytes, more than {limit}")
         data = io.BytesIO()
         try:
             while piece := response.read(PIECE, decode_content=False):
