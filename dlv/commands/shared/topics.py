@@ -40,6 +40,8 @@ $K is a variable: dlv query good -P least=0.9
     "environment": """\
   DLV_DIR          the repository to use instead of searching for .dlv
   DLV_TABLE_KEY    a config key, such as DLV_CORE_JOBS=4
+  DLV_HUB_DATA     the folder of a hub, for dlv hub
+  DLV_HUB_DATABASE the address of its database; PGPASSWORD has the password
   DLV_PAGER        the pager; then core.pager, PAGER, less
   EDITOR           the editor for commit messages
   NO_COLOR         do not color the output

@@ -234,6 +234,8 @@ def start_session(
     if with_token:
         scope, name = scope_of(caller), _begun_with(caller.token_id)
         expires = min(expires, end_of(connection, caller) or _END)
+    ended = sa.delete(tables.token).where(_token.kind == SESSION, _token.expires <= timestamp())
+    connection.execute(ended)
     _, secret = _insert(connection, user_id, SESSION, name, scope, expires)
     user = sa.select(_account.name).where(_account.id == user_id)
     audit.record(

@@ -369,6 +369,18 @@ def test_a_session_is_no_token(hub_database: HubDatabase) -> None:
     assert [line[0] for line in actions(hub_database)[2:]] == ["session.start", "session.end"]
 
 
+def test_sessions_that_have_ended_are_deleted(hub_database: HubDatabase) -> None:
+    (ada,) = add(hub_database, "ada")
+    with clock(NOW), hub_database.writing() as connection:
+        old, _ = tokens.start_session(connection, SHELL, ada)
+    with clock(NOW + timedelta(days=8)):
+        assert caller(hub_database, old, "session") is None
+        with hub_database.writing() as connection:
+            tokens.start_session(connection, SHELL, ada)
+            rows = sa.select(sa.func.count()).select_from(tables.token)
+            assert connection.execute(rows).scalar_one() == 1
+
+
 def test_a_session_ends_with_its_token(hub_database: HubDatabase) -> None:
     (ada,) = add(hub_database, "ada")
     token, secret = make_token(hub_database, SHELL, ada, "acme", "writer")
