@@ -31,7 +31,7 @@ from tests.hub.server.postgres import PROGRAMS, postgres_server  # noqa: E402
 
 BUCKET = "hub"
 NGINX = shutil.which("nginx") or shutil.which("/usr/sbin/nginx")
-SECONDS = 60
+SECONDS = 180
 
 
 def missing() -> list[str]:
