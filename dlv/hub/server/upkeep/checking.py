@@ -576,3 +576,10 @@ def check(
 ) -> Report:
     """Check a hub; it may be in use."""
     return Checker(hub, full=full, repair=repair, grace=grace, progress=progress).run()
+
+
+def total_bytes(hub: Hub) -> int:
+    """Return the size of all objects, as the database has it."""
+    query = sa.select(sa.func.coalesce(sa.func.sum(tables.object_.c.size), 0))
+    with hub.database.reading() as connection:
+        return int(connection.execute(query).scalar_one())
