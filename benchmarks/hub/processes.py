@@ -136,7 +136,7 @@ def hub_servers(where: Places, folder: Path, count: int = 2) -> Iterator[list[Pr
             words = [
                 sys.executable, "-m", "dlv", "hub", "serve", "--database", where.database,
                 "--store", f"s3://{BUCKET}", "--data", str(folder / f"data{number}"),
-                "--port", str(port), "--requests", "100000000",
+                "--port", str(port),
             ]  # fmt: skip
             address, log = f"http://127.0.0.1:{port}", folder / f"server{number}.log"
             servers.append(

@@ -21,7 +21,13 @@ MODELS = 4  # that all write to
 
 
 def publish(
-    servers: list[Process], repository: str, token: str, *, writers: int, pushes: int, pack: int
+    servers: list[Process],
+    repository: str,
+    tokens: list[str],
+    *,
+    writers: int,
+    pushes: int,
+    pack: int,
 ) -> tuple[list[dict[str, Any]], float]:
     """Run the writers; return what was acknowledged, and the seconds that it took."""
     processes = []
@@ -34,7 +40,7 @@ def publish(
             "writers": share,
             "pushes": pushes,
             "models": MODELS,
-            "token": token,
+            "tokens": tokens,
             "pack": pack,
         }
         process = subprocess.Popen(
@@ -88,7 +94,7 @@ def measure(
     where: Places,
     servers: list[Process],
     repository: str,
-    token: str,
+    tokens: list[str],
     folder: Path,
     *,
     writers: int,
@@ -96,10 +102,10 @@ def measure(
     pack: int,
 ) -> dict[str, Any]:
     """Publish once to warm up, then measure."""
-    publish(servers, repository, token, writers=writers, pushes=max(1, pushes // 10), pack=pack)
+    publish(servers, repository, tokens, writers=writers, pushes=max(1, pushes // 10), pack=pack)
     with watched(servers):
         acknowledged, seconds = publish(
-            servers, repository, token, writers=writers, pushes=pushes, pack=pack
+            servers, repository, tokens, writers=writers, pushes=pushes, pack=pack
         )
     memory = []
     for server in servers:

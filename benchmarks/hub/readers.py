@@ -1,6 +1,6 @@
 """Many clients that read at the same time, in one process, with as little of its time as possible.
 
-python -m benchmarks.hub.readers < JSON: addresses, paths, headers, clients, seconds. Each client
+python -m benchmarks.hub.readers < JSON: addresses, paths, tokens, clients, seconds. Each client
 keeps one connection and sends a request as soon as the last one was answered. Prints JSON: the
 number of answers and errors, and percentiles of the times in milliseconds.
 """
@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 
 class Client:
-    def __init__(self, address: str, paths: list[str], headers: dict[str, str], turn: int) -> None:
+    def __init__(self, address: str, paths: list[str], token: str | None, turn: int) -> None:
         parts = urlsplit(address)
         self.host, self.port = str(parts.hostname), int(parts.port or 80)
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        lines = "" if token is None else f"Authorization: Bearer {token}\r\n"
         self.requests = [
             f"GET {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n{lines}\r\n".encode() for path in paths
         ]
@@ -56,8 +56,10 @@ async def _answer(reader: asyncio.StreamReader) -> int:
 
 async def _read(job: dict[str, Any]) -> dict[str, Any]:
     addresses, count = job["addresses"], job["clients"]
+    tokens = job["tokens"] or [None]
     clients = [
-        Client(addresses[i % len(addresses)], job["paths"], job["headers"], i) for i in range(count)
+        Client(addresses[i % len(addresses)], job["paths"], tokens[i % len(tokens)], i)
+        for i in range(count)
     ]
     begin = time.monotonic() + 1.0  # all are connected by then
     end = begin + job["seconds"]
@@ -65,6 +67,7 @@ async def _read(job: dict[str, Any]) -> dict[str, Any]:
     times = sorted(t for client in clients for t in client.times)
     errors = [error for client in clients for error in client.errors]
     return {
+        "clients": count,
         "answers": len(times),
         "errors": len(errors),
         "kinds": sorted(set(errors)),

@@ -13,12 +13,12 @@ ROUNDS = 3
 
 
 def read(
-    servers: list[Process], paths: list[str], token: str | None, *, clients: int, seconds: float
+    servers: list[Process], paths: list[str], tokens: list[str], *, clients: int, seconds: float
 ) -> dict[str, Any]:
     job = {
         "addresses": [server.address for server in servers],
         "paths": paths,
-        "headers": {} if token is None else {"Authorization": f"Bearer {token}"},
+        "tokens": tokens,
         "clients": clients,
         "seconds": seconds,
     }
@@ -34,7 +34,7 @@ def measure(
     hub: list[Process],
     bare: list[Process],
     paths: dict[str, tuple[list[str], list[str]]],
-    token: str,
+    tokens: list[str],
     *,
     clients: int,
     seconds: float,
@@ -45,12 +45,12 @@ def measure(
     """
     result: dict[str, Any] = {}
     for name, (ours, theirs) in paths.items():
-        read(hub, ours, token, clients=clients, seconds=1)  # connections and caches are warm
-        read(bare, theirs, None, clients=clients, seconds=1)
+        read(hub, ours, tokens, clients=clients, seconds=1)  # connections and caches are warm
+        read(bare, theirs, [], clients=clients, seconds=1)
         rounds = []
         for _ in range(ROUNDS):
-            one = read(bare, theirs, None, clients=clients, seconds=seconds)
-            two = read(hub, ours, token, clients=clients, seconds=seconds)
+            one = read(bare, theirs, [], clients=clients, seconds=seconds)
+            two = read(hub, ours, tokens, clients=clients, seconds=seconds)
             ratios = {f"{key}_ratio": two[f"{key}_ms"] / one[f"{key}_ms"] for key in ("p50", "p99")}
             rounds.append({"bare": one, "hub": two, **ratios})
         rounds.sort(key=lambda each: each["p99_ratio"])

@@ -1,6 +1,6 @@
 """Writers that publish through a hub as `dlv publish` does, in one process.
 
-python -m benchmarks.hub.writers < JSON: urls of the repository, token, first (the number of the
+python -m benchmarks.hub.writers < JSON: urls of the repository, tokens, first (the number of the
 first writer), writers, pushes, models, pack (bytes of new weights in a version). Prints a line of
 JSON for each published version: its model, number of the ref, hash, and seconds.
 """
@@ -33,7 +33,7 @@ _printing = threading.Lock()
 def write(job: dict[str, Any], number: int, folder: Path) -> None:
     """Publish versions; if another writer was first, append after it."""
     url = job["urls"][number % len(job["urls"])]
-    store = HubStore(url, WebClient(url, job["token"]))
+    store = HubStore(url, WebClient(url, job["tokens"][number % len(job["tokens"])]))
     (folder / "tmp").mkdir(parents=True)
     history = History(store, folder / "cache", folder / "tmp")
     model = f"net{number % job['models']}"
