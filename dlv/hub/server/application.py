@@ -34,7 +34,7 @@ from dlv.errors import (
 )
 from dlv.hub.records import REMOTE_FILE
 from dlv.hub.server.access import PREFIX, Caller, Place, Role, caller_of, namespace_role, place_of
-from dlv.hub.server.exchange import JSON, Answer, Exchange, Route, read_body
+from dlv.hub.server.exchange import JSON, Answer, Exchange, Route, declared_length, read_body
 from dlv.hub.server.hub import Hub
 from dlv.hub.server.limiting import Limiter
 from dlv.hub.server.metrics import Metrics
@@ -272,8 +272,7 @@ class Application:
         limits = self.hub.limits
         most = limits.document if route.large else limits.ref
         too_large = Refused(413, f"the body has more than {most} bytes")
-        declared = request.headers.get("content-length", "0")
-        if declared.isdigit() and int(declared) > most:
+        if declared_length(request.headers) > most:
             raise too_large
         data = bytearray()
         async for chunk in request.stream():

@@ -100,6 +100,12 @@ class Route:
     large: bool = False
 
 
+def declared_length(headers: Mapping[str, str]) -> int:
+    """Return how many bytes a request says that it has, 0 if it does not say so."""
+    text = headers.get("content-length") or ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else 0
+
+
 MOST_VALUES = 100_000  # arrays and objects in a body: each takes far more memory than its bytes
 
 

@@ -14,7 +14,7 @@ from dlv.dataclass import dataclass
 from dlv.hub.records import object_key
 from dlv.hub.server import objects, repositories
 from dlv.hub.server.access import Role, namespace_role, visible_repositories
-from dlv.hub.server.exchange import Answer, Exchange, Route
+from dlv.hub.server.exchange import Answer, Exchange, Route, declared_length
 from dlv.hub.server.objects import Upload, Wanted
 from dlv.hub.server.refusal import Refused, not_found
 
@@ -249,8 +249,7 @@ async def receive_part(call: Exchange) -> Answer:
     if start != upload.offset:
         raise objects.wrong_offset(upload)
     room = min(call.hub.limits.part, upload.size - start)
-    declared = call.header("content-length") or ""
-    expected = int(declared) if declared.isdigit() and len(declared) < 20 else 0
+    expected = declared_length(call.headers)
     too_large = Refused(413, f"at most {room} bytes more are accepted in this request")
     if expected > room:
         raise too_large
