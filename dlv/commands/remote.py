@@ -22,7 +22,8 @@ GRACE = "14d"
         "dlv remote",
         "dlv remote probe origin",
         "dlv publish lenet@1 && dlv remote retire origin:lenet@1",
-        "dlv remote alias origin:lenet@3 production",
+        "dlv remote add hub https://hub.example.com/ada/models && dlv publish lenet@1 --remote hub"
+        " && dlv remote alias hub:lenet@1 production",
         "dlv remote gc origin --dry-run",
         "dlv remote remove origin",
     ],

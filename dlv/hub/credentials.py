@@ -38,8 +38,13 @@ def normal(url: str) -> str:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").lower(), parts.port
     except ValueError as error:
-        raise UsageError(f"`{url}` is not an address", why=str(error)) from None
-    if parts.scheme not in _PORTS or not host or parts.username or parts.password:
+        raise UsageError("the address of the remote is not valid", why=str(error)) from None
+    if parts.username is not None or parts.password is not None:
+        raise UsageError(
+            "an address must not contain a user name or a password",
+            hint=f"dlv login {parts.scheme}://{host}",
+        )
+    if parts.scheme not in _PORTS or not host:
         raise UsageError(
             f"`{url}` is not the address of a hub", hint="use https://HOST or http://HOST:PORT"
         )
