@@ -180,6 +180,15 @@ def test_a_port_that_is_taken(dlv: Dlv) -> None:
     assert f"127.0.0.1:{port}" in result.stderr
 
 
+def test_an_issuer_without_encryption(dlv: Dlv, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DLV_HUB_OPENID_SECRET", "x")
+    words = "--data hub --port 0 --openid-client c --openid-issuer http://login.example.org"
+    result = dlv("hub", "serve", *words.split())
+    assert result.code == 2
+    assert "https://" in result.stderr
+    assert result.stdout == ""
+
+
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
 def test_a_server_answers_until_it_is_stopped(workspace: Path, end: signal.Signals) -> None:
     process = subprocess.Popen(

@@ -91,17 +91,21 @@ def run(
             openid=openid, direct=direct, trusted_proxies=proxies,
         )  # fmt: skip
         hub = hubs.Hub(settings, call.environ)
-        with hub.database.reading() as connection:
-            empty = accounts.is_empty(connection)
         # A signal that comes before the server handles them ends it as properly.
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
+            if openid is not None:
+                import dlv.hub.server.oidc as oidc
+
+                oidc.provider_of(hub)  # which refuses addresses that are not safe
+            with hub.database.reading() as connection:
+                empty = accounts.is_empty(connection)
             call.output.emit("hub-serve", {"url": settings.url}, settings.url, ids=[settings.url])
             sys.stdout.flush()
             if empty:
-                place = f"--data {data}" if data else f"--database {database}" if database else ""
+                place = f" --data {data}" if data else f" --database {database}" if database else ""
                 call.output.message(
-                    f"no users yet; to add the first one: dlv hub user add NAME --operator {place}"
+                    f"no users yet; to add the first one: dlv hub user add NAME --operator{place}"
                 )
             call.output.message("Serving the hub; press Ctrl-C to stop")
             _serve(hub, listening)
@@ -116,10 +120,6 @@ def _serve(hub: Hub, listening: socket.socket) -> None:
     import dlv.hub.server.serving as serving
     import dlv.ui.hub.site as site
 
-    if hub.settings.openid is not None:
-        import dlv.hub.server.oidc as oidc
-
-        oidc.provider_of(hub)  # which refuses addresses that are not safe
     serving.serve(hub, listening, site.pages(hub))
 
 
