@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import os
 import re
@@ -17,8 +18,10 @@ import pytest
 
 import dlv.cli as cli
 from dlv.commands.shared.options import Command, Group
+from tests.hub.running import running_hub
 
 ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE_HUB = "https://hub.example.com"
 SERVERS = {"tensorboard", "ui", "hub serve"}  # they run until they are told to end
 WITHOUT_REPOSITORY = {"config", "completion.", "init", "demo", "doctor"}
 
@@ -131,9 +134,20 @@ class TestCommand:
         work = tmp_path / "work"
         shutil.copytree(prepared, work, symlinks=True)
         (work / "runs").mkdir()
-        for line in command_of(name).examples:
-            done = served(line, work) if name in SERVERS else shell(line, work)
-            assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        with contextlib.ExitStack() as stack:
+            hub = None
+            for example in command_of(name).examples:
+                line = example
+                if EXAMPLE_HUB in line:
+                    if name == "login" and "--token-stdin" not in line:
+                        continue  # it waits for a person
+                    hub = hub or stack.enter_context(running_hub(tmp_path / "hub"))
+                    (work / "token.txt").write_text(hub.token)
+                    line = line.replace(EXAMPLE_HUB, hub.url)
+                    if name != "login":
+                        line = f"dlv login {hub.url} --token-stdin < token.txt && {line}"
+                done = served(line, work) if name in SERVERS else shell(line, work)
+                assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
 
 
 @pytest.fixture(scope="session")

@@ -148,8 +148,8 @@ def test_the_keyring(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from keyring.backend import KeyringBackend
     from keyring.errors import PasswordDeleteError
 
-    class Memory(KeyringBackend):
-        priority = 1  # type: ignore[assignment]
+    class Memory(KeyringBackend):  # type: ignore[misc]
+        priority = 1
         kept: ClassVar[dict[tuple[str, str], str]] = {}
 
         def get_password(self, service: str, username: str) -> str | None:

@@ -204,10 +204,11 @@ def test_the_token_goes_to_its_origin_only(hub: HostileHub) -> None:
         assert store_of(hub).get(PACK, most=100) == b"bytes"
         with pytest.raises(RemoteError, match="has moved"):
             store_of(hub).names()
-        for call in (
+        calls: list[Callable[[HubStore], object]] = [
             lambda store: store.call("POST", "gc", {}),
             lambda store: store.create("refs/net/00000000000000000001.json", b"{}"),
-        ):
+        ]
+        for call in calls:
             with pytest.raises(RemoteError, match="has moved"):
                 call(store_of(hub))
 
