@@ -32,7 +32,7 @@ from dlv.objects.manifest import Manifest
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "hub"
 RAW, COMMANDS = 12, 4  # clients that use the library, and those that are `dlv publish`
-PUSHES = 12
+PUSHES = 8
 
 
 def _load() -> ModuleType:
