@@ -21,6 +21,7 @@ from dlv.pas.footer import Chunk, Encoding, chunk_of_row, encoding_of_row, piece
 
 FORMAT = "dlv/locator/1"
 MOST_BYTES = 64 << 20  # decoded
+MOST_VALUES = 4_000_000  # each takes far more memory than its bytes
 MOST_CHUNK = 256 << 20  # dlv writes chunks of at most 64 MiB
 
 
@@ -119,7 +120,10 @@ class LocatorBuilder:
 
 def decode_locator(data: bytes, noun: str) -> Locator:
     """Read a locator strictly: from a remote it may be anything."""
-    value = loads(decompress(data, MOST_BYTES, noun), noun, limit=MOST_BYTES)
+    text = decompress(data, MOST_BYTES, noun)
+    if sum(map(text.count, (b"[", b"{", b","))) > MOST_VALUES:
+        raise _bad(noun, "it has too many values")
+    value = loads(text, noun, limit=MOST_BYTES)
     check_format(value, FORMAT, noun)
     keys = {"format", "writer", "version", "packs", "encodings", "whole", "chunks", "facts"}
     if value.keys() != keys:

@@ -11,6 +11,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dlv.errors import UsageError
 
+LINGER = 2.0  # seconds in which a client can read why its body was refused
 HEADERS = 30.0  # seconds in which the head of a request must arrive
 
 
@@ -39,9 +40,16 @@ class Protocol(H11Protocol):
         self._stop_timer()
         super().connection_lost(exc)
 
-    def _start_timer(self) -> None:
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY:
+            # The rest of a body that was refused; closing at once could destroy the answer.
+            self._stop_timer()
+            self._start_timer(LINGER)
+
+    def _start_timer(self, seconds: float | None = None) -> None:
         if self._timer is None and not self.transport.is_closing():
-            self._timer = self.loop.call_later(HEADERS, self._give_up)
+            self._timer = self.loop.call_later(seconds or HEADERS, self._give_up)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -58,8 +66,12 @@ class Protocol(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()
             return
-        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
         body = json.dumps(UsageError(msg.rstrip(".")).as_json()).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
         events: list[h11.Event] = [
             h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
             h11.Data(data=body),
