@@ -1,4 +1,4 @@
-"""Take pictures of every page of `dlv ui` and of every report: light, dark, and 390 px wide.
+"""Take pictures of every page of `dlv ui`, of a hub, and of every report: light, dark, narrow.
 
     python tools/screenshots.py [FOLDER] [--rich FOLDER] [--only WORD] [--docs]
 
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from hub_for_pictures import Served, served_hub
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
@@ -46,6 +47,22 @@ RICH = {
     "mistake": "/query?q=select+m+where+m%5B%22accuracy%22%5D+%3E", "sweeps": "/sweeps",
     "evaluate": "/evaluate?ref=conv@12&data=mlp@15:test.npz&progressive=1", "storage": "/storage",
     "network": "/network/residual@4", "networks": "/compare?v=conv@1&v=conv-big@1",
+}  # fmt: skip
+DIGITS = "/acme/digits"
+# Of the hub: name: (address, the user who is logged in).
+HUB = {
+    "home": ("/", ""), "search": ("/search?q=task%3Atext*+accuracy%3E0.5&sort=accuracy", ""),
+    "where": (f"/search?{urlencode({'where': 'm["conv*"].next has RELU'})}", ""),
+    "mistake": (f"/search?{urlencode({'q': 'digits', 'where': 'm["conv*'})}", ""),
+    "nothing": ("/search?q=nothing-like-this", ""), "namespace": ("/acme", "ada"),
+    "repository": (DIGITS, "ada"), "versions": (f"{DIGITS}/versions", ""),
+    "version": (f"{DIGITS}/v/conv@3", ""), "network": (f"{DIGITS}/network/residual@3", ""),
+    "compare": (f"{DIGITS}/compare?v=mlp@1&v=mlp@2&v=mlp@3&v=mlp-wide@1", ""),
+    "query": (f"{DIGITS}/query?q=select+m%2C+m.lr+where+m%5B%22accuracy%22%5D+%3E+0.9", ""),
+    "file": ("/acme/vision/file/lenet@1?path=train.py", ""), "login": ("/login", ""),
+    "device": ("/login/device", "bob"), "tokens": ("/tokens", "ada"),
+    "settings": (f"{DIGITS}/-/settings", "ada"), "namespace-settings": ("/lab/-/settings", "ada"),
+    "missing": ("/acme/nothing", ""), "empty": ("/bob", "bob"),
 }  # fmt: skip
 REPORTS = {
     "desc": ["desc", "conv@12"], "diff": ["diff", "mlp@1", "mlp@14", "mlp-wide@1"],
@@ -114,6 +131,22 @@ def settle(page: Any) -> None:
     page.wait_for_timeout(400)
 
 
+def shoot_hub(found: Browser, hub: Served, folder: Path, only: str) -> None:
+    for look, settings in LOOKS.items():
+        for user in ("", *hub.sessions):
+            context = found.new_context(**settings)  # type: ignore[arg-type]
+            if user:
+                cookie = {"name": "dlv_session", "value": hub.sessions[user], "url": hub.url}
+                context.add_cookies([cookie])  # type: ignore[list-item]
+            page = context.new_page()
+            for name, (address, whose) in HUB.items():
+                if whose == user and only in name:
+                    page.goto(hub.url + address)
+                    settle(page)
+                    page.screenshot(path=folder / f"{name}-{look}.png", full_page=True)
+            context.close()
+
+
 def _join(base: str, address: str) -> str:
     return address if "://" in address else base.split("/?")[0] + address
 
@@ -138,6 +171,13 @@ def main() -> None:
             make = [sys.executable, str(ROOT / "tools" / "rich_repository.py"), str(rich)]
             subprocess.run(make, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         rich_pages = RICH | {"sweep": f"/sweeps/{sweep(rich)}"}
+        with served_hub(Path(place, "served"), demo, rich) as hub:
+            if told.docs:
+                _hub_docs(found, hub)
+            else:
+                folder = told.folder / "hub"
+                folder.mkdir(parents=True, exist_ok=True)
+                shoot_hub(found, hub, folder, told.only)
         if told.docs:
             _docs(found, rich, rich_pages)
             return
@@ -181,6 +221,17 @@ def _docs(found: Browser, repository: Path, pages: dict[str, str]) -> None:
             page.screenshot(path=ROOT / "docs" / "images" / f"{file}.png")
             context.close()
             _shrink(ROOT / "docs" / "images" / f"{file}.png")
+
+
+def _hub_docs(found: Browser, hub: Served) -> None:
+    for name, height in (("home", 760), ("version", 900)):
+        page = found.new_page(viewport={"width": 1180, "height": height})
+        page.goto(hub.url + HUB[name][0])
+        settle(page)
+        path = ROOT / "docs" / "images" / f"hub-{name}.png"
+        page.screenshot(path=path)
+        page.close()
+        _shrink(path)
 
 
 def _shrink(path: Path) -> None:

@@ -96,6 +96,7 @@ class Visit:
     seconds: float = math.inf
     weights: float = math.inf
     versions: float = math.inf
+    title: str = "Models"  # of the page of all versions
     empty: str = "No versions yet. Commit one: dlv add . && dlv commit -m 'first'"
 
     @contextmanager
@@ -423,6 +424,8 @@ def query(
         for q in saved_queries.list_queries(repository)
     ]
     answered: dict[str, Any] = {"sections": [], "faults": "", "saved": saved, "examples": []}
+    # What columns are called is up to the query.
+    frame = frame.leading(lambda _, cell: frame.addresses.links("version", cell))
     if not words.strip():
         answered["examples"] = [
             {"text": each, "address": frame.addresses.query(each)} for each in EXAMPLES

@@ -125,8 +125,8 @@ class RepositoryPages:
         after = start + models_page.WINDOW
         to = self.addresses
         return self.shell.render(
-            "models.html", "Models", self.around, here="Models", asked=asked, fault=fault,
-            total=total, command=asked.command, names=models_page.completions(table),
+            "models.html", self.visit.title, self.around, here=self.visit.title, asked=asked,
+            fault=fault, total=total, command=asked.command, names=models_page.completions(table),
             head=models_page.head(table, asked, self.frame), rows=shown,
             compare=to.to("/compare"),
             rows_address=to.to("/rows", asked.query(), spaces="%20"),

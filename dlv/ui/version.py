@@ -143,6 +143,9 @@ def tensors(described: Description, frame: Frame) -> list[Section]:
     if not described.matrices:
         return []
     table = view.tensors_table(described, everything=True)
+    place = next((n for n, c in enumerate(table.columns) if c.title == "stored"), None)
+    if place is not None and all(row[place] is None for row in table.rows):
+        table = without(table, "stored")  # the weights are on a remote
     largest = sorted(
         ((described.stored_bytes(m) or 0, m) for m in described.matrices if not m.tied),
         key=lambda pair: -pair[0],

@@ -82,4 +82,8 @@ class Context:
 def words_of(error: DlvError) -> str:
     """An error in a few lines, for a page that goes on below it."""
     near = f"did you mean: {', '.join(error.did_you_mean)}" if error.did_you_mean else None
-    return "\n".join(filter(None, (error.message, error.why, near, error.hint)))
+    found = ""
+    for part in (error.why, near, error.hint):
+        if part and part not in found:
+            found += f"\n{part}"
+    return (found if error.message in found else f"{error.message}{found}").strip()

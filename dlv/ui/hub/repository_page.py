@@ -35,7 +35,7 @@ def namespace(context: Context, visitor: Visitor, request: Any) -> Any:
         known, role = namespace_role(connection, visitor.caller, name)
         found = visible_repositories(connection, visitor.caller, name)
     if known is None or (not found and role is Role.NONE):
-        raise not_found().error
+        raise not_found()
 
     def leads(title: str, value: Cell) -> str | None:
         own = title == "repository" and isinstance(value, str)
@@ -99,10 +99,13 @@ def _models(
     """A row for each model, with its newest version."""
     rows: list[list[Cell]] = []
     words = {version.name: _alias_words(version.name, aliases) for version in newest}
-    to = frame.addresses
+
+    def leads(title: str, value: Cell) -> str | None:
+        if title == "name":
+            return frame.addresses.versions({"names": str(value)})
+        return frame.addresses.links(title, value)
+
     for version in sorted(newest, key=lambda v: v.created, reverse=True)[:MOST_MODELS]:
-        name = text(version.name)
-        all_versions = to.versions({"names": version.name})
         found = metrics.of_version(shown.database, version.key)
         found.sort(key=lambda summary: "/" in summary.name)
         figures = ", ".join(
@@ -112,7 +115,7 @@ def _models(
         )
         rows.append(
             [
-                Html(f'<a href="{text(all_versions)}">{name}</a>'),
+                version.name,
                 version.label,
                 Count(count[version.name]),
                 Time(timestamp_of(version)),
@@ -128,7 +131,7 @@ def _models(
     if not any(words.values()):
         rows = [[*row[:4], *row[5:]] for row in rows]
         del columns[4]
-    return frame.table(Table(columns, rows), caption="models", fold=100)
+    return frame.leading(leads).table(Table(columns, rows), caption="models", fold=100)
 
 
 def timestamp_of(version: Version) -> str:
@@ -173,12 +176,13 @@ def _newest(shown: Repository, version: Version | None, frame: Frame, to: Addres
         [summary.name, _number(summary.last), _number(summary.min), _number(summary.max)]
         for summary in card.metrics[:20]
     ]
-    link = Html(f'<p><a href="{text(to.version(version.label))}">{text(version.label)}</a></p>')
+    words = "Curves, network, tensors and files"
+    link = Html(f'<p><a href="{text(to.version(version.label))}">{words}</a></p>')
     fields = frame.html(Fields({key: value for key, value in facts.items() if value is not None}))
     table = frame.table(Table([Column("metric"), "last", "min", "max"], figures), caption="metrics")
     tags = "".join(f'<span class="badge">{text(tag)}</span>' for tag in card.tags[:20])
     badges = f"<p>{tags}</p>" if tags else ""
-    side = f'<div class="side"><div>{link}{fields}{badges}</div><div>{table}</div></div>'
+    side = f'<div class="side"><div>{fields}{badges}{link}</div><div>{table}</div></div>'
     found = [Section(f"newest: {version.label}", Html(side)).html()]
     if card.own.text:
         found.append(Section("card", Html(f"<pre>{text(card.own.text)}</pre>")).html())

@@ -101,22 +101,22 @@ def card_of(context: Context, hit: Hit) -> dict[str, Any]:
     to = context.addresses(namespace, repository)
     label = f"{record['name']}@{record['number']}"
     moment = now()
-    facts: dict[str, Cell] = {
-        "task": record["task"],
-        "license": record["license"],
-        "parameters": Count(record["parameters"]) if record["parameters"] else None,
-        "size": Bytes(record["bytes"]) if record["bytes"] else None,
-        "framework": record["framework"],
-        "age": Time(record["created"]),
-        "author": record["author"].partition(" <")[0],
-    }
+    facts: list[tuple[str, Cell]] = [
+        ("task", record["task"]),
+        ("license", record["license"]),
+        ("parameters", Count(record["parameters"]) if record["parameters"] else None),
+        ("size", Bytes(record["bytes"]) if record["bytes"] else None),
+        ("framework", record["framework"]),
+        ("age", Time(record["created"])),
+        ("author", record["author"].partition(" <")[0]),
+    ]
     return {
         "version": label,
         "address": to.version(label),
         "repository": hit.repository,
         "place": to.base,
         "message": record["message"].partition("\n")[0],
-        "facts": [(name, cell(value, moment)) for name, value in facts.items() if value],
+        "facts": [(name, cell(value, moment)) for name, value in facts if value],
         "figures": [(name, cell(value, moment)) for name, value in figures_of(record)],
         "tags": record["tags"][:12],
     }

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.routing import BaseRoute, Match, Route
 
 import dlv.ui.repository_pages as repository_pages
-from dlv.errors import DlvError
+from dlv.errors import DlvError, NotFound
 from dlv.hub.server import oidc
 from dlv.hub.server.access import Caller, Place, place_of
 from dlv.hub.server.hub import Hub
@@ -30,8 +30,15 @@ from dlv.ui.repository_pages import Listings, Opened, RepositoryPages, number_of
 from dlv.ui.shell import Shell
 
 VISITOR = Visit(
-    limited=True, seconds=10.0, weights=256 << 20, versions=300, empty="No versions match."
+    limited=True,
+    seconds=10.0,
+    weights=256 << 20,
+    versions=300,
+    title="Versions",
+    empty="Nothing is published here yet.",
 )
+# Of what does not exist, and of what the visitor may not know of.
+MISSING = NotFound("nothing is here", hint="check the address; private repositories need a login")
 LISTINGS = 32
 THREADS = 1  # of a comparison; requests share the processor
 AGAIN = 3  # seconds after which a page that is not ready loads again
@@ -170,7 +177,8 @@ class HubSite:
 
     def _refused(self, visitor: Visitor, refused: Refused) -> Any:
         around = self.context.around(visitor)
-        response = self.context.shell.fault(refused.error, around, refused.status)
+        error = MISSING if refused.status == 404 else refused.error
+        response = self.context.shell.fault(error, around, refused.status)
         for name, value in refused.headers.items():
             response.headers[name] = value
         return response

@@ -85,18 +85,19 @@ def team(
         keeper.close()
 
 
-def repository_pages(base: str, model: str, *, first: int = 1, last: int = 3) -> list[str]:
+def repository_pages(base: str, model: str, file: str = "train.py") -> list[str]:
     """An address of every kind of page of a repository."""
-    a, b = f"{model}@{first}", f"{model}@{last}"
+    a, b = f"{model}@1", f"{model}@3"
     both = f"{base}/compare?v={a}&v={b}"
     return [
         base, f"{base}/versions", f"{base}/versions?sort=version",
-        f"{base}/versions?where=lr+%3E+0", f"{base}/versions?where=nonsense", f"{base}/rows?from=0", f"{base}/v/{a}",
+        f"{base}/versions?where=lr+%3E+0", f"{base}/versions?where=nonsense",
+        f"{base}/rows?from=0", f"{base}/v/{a}",
         f"{base}/statistics/{a}", both, f"{both}&all=1",
         f"{base}/compare", f"{base}/query", f"{base}/query?q=select+m",
         f"{base}/query?q=select+m+where", f"{base}/query?q=select+m&explain=1",
         f"{base}/data/curves?v={a}", f"{base}/complete?text=sel",
-        f"{base}/file/{a}?path=CARD.md", f"{base}/v/nothing",
+        f"{base}/file/{a}?path={file}", f"{base}/v/nothing",
     ]  # fmt: skip
 
 
