@@ -191,7 +191,8 @@ def publish(hub: Hub, caller: Caller, place: Place, name: str, seq: int, data: b
     if ref.kind in ("retire", "tag") and place.role < Role.MAINTAINER:
         raise Refused(403, f"a ref of the kind {ref.kind} requires the role maintainer")
     with hub.database.reading() as connection:
-        _check_follows(connection, place, ref)  # before objects are read for nothing
+        if record_of(connection, place.id, name, seq) is not None:
+            raise _exists(ref)  # before objects are read for nothing
     needs = _needs(hub.store_of(place.uuid), ref) if ref.kind in ("publish", "reencode") else set()
     try:
         with hub.database.writing() as connection:
