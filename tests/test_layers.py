@@ -108,7 +108,7 @@ HOMES = {
     "obstore": "hub/stores/objects.py",
     "authlib": "hub/server/oidc.py",
     "joserfc": "hub/server/oidc.py",
-    "urllib3": "hub/server/oidc.py hub/stores/web.py",
+    "urllib3": "hub/server/oidc.py hub/stores/web.py hub/stores/opening.py",
     "ray": "training/workers/ray_pool.py",
     "tensorboard": "events/",
 }

@@ -43,13 +43,13 @@ def run(call: Invocation, url: str, token_stdin: bool, keyring: bool, no_browser
     it is for.
     """
     import dlv.hub.credentials as credentials
-    from dlv.errors import require
+    from dlv.hub.stores.opening import check_web
 
-    require("urllib3", "remote")
+    check_web()
     from dlv.hub.login import Login
 
     if keyring:
-        require("keyring", "keyring")
+        credentials.check_keyring()
     token = _token() if token_stdin else None
     login = Login(url)
     try:

@@ -180,6 +180,11 @@ def _from_keyring(hub: str) -> str:
     return str(token)
 
 
+def check_keyring() -> None:
+    """Refuse to use the keyring if the package for it is missing."""
+    require("keyring", "keyring")
+
+
 def _keyring(call: str, hub: str, *values: str) -> Any:
     keyring: Any = require("keyring", "keyring")
     errors: Any = require("keyring.errors", "keyring")

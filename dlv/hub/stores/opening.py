@@ -29,7 +29,7 @@ def open_store(url: str, environ: Mapping[str, str]) -> Store:
 
         return ObjectStore(url, environ)
     if scheme in _WEB:
-        require("urllib3", "remote")
+        check_web()
         from dlv.hub.stores.server import open_web
 
         return open_web(url, environ)
@@ -37,6 +37,11 @@ def open_store(url: str, environ: Mapping[str, str]) -> Store:
         f"`{url}` is not the address of a remote",
         why=f"known: a folder, {', '.join(f'{each}://' for each in (*_OBJECT_STORES, *_WEB))}",
     )
+
+
+def check_web() -> None:
+    """Refuse what needs HTTP if the package for it is missing."""
+    require("urllib3", "remote")
 
 
 def absolute(url: str, here: Path) -> str:
