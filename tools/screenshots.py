@@ -48,12 +48,12 @@ RICH = {
     "evaluate": "/evaluate?ref=conv@12&data=mlp@15:test.npz&progressive=1", "storage": "/storage",
     "network": "/network/residual@4", "networks": "/compare?v=conv@1&v=conv-big@1",
 }  # fmt: skip
-DIGITS = "/acme/digits"
+DIGITS, NEXT = "/acme/digits", 'm["conv*"].next has RELU'
 # Of the hub: name: (address, the user who is logged in).
 HUB = {
     "home": ("/", ""), "search": ("/search?q=task%3Atext*+accuracy%3E0.5&sort=accuracy", ""),
-    "where": (f"/search?{urlencode({'where': 'm["conv*"].next has RELU'})}", ""),
-    "mistake": (f"/search?{urlencode({'q': 'digits', 'where': 'm["conv*'})}", ""),
+    "where": (f"/search?{urlencode({'where': NEXT})}", ""),
+    "mistake": (f"/search?{urlencode({'q': 'digits', 'where': NEXT[:6]})}", ""),
     "nothing": ("/search?q=nothing-like-this", ""), "namespace": ("/acme", "ada"),
     "repository": (DIGITS, "ada"), "versions": (f"{DIGITS}/versions", ""),
     "version": (f"{DIGITS}/v/conv@3", ""), "network": (f"{DIGITS}/network/residual@3", ""),

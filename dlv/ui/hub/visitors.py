@@ -31,7 +31,7 @@ class Visitor:
     @property
     def secret(self) -> str:
         """Return words that only pages of this session know, though not the session itself."""
-        return hashlib.sha256(f"dlv form {self.session}".encode()).hexdigest()[:32]
+        return hashlib.sha256(f"form:{self.session}".encode()).hexdigest()[:32]
 
 
 def visitor_of(hub: Hub, request: Any) -> Visitor:
