@@ -140,11 +140,11 @@ def served_hub(place: Path, demo: Path, rich: Path) -> Iterator[Served]:
             folder = place / label.replace("/", "-")
             small(folder, models, seed)
             publish(folder, url, label, token)
-        for label, folder, words in (
+        for label, folder, description in (
             ("acme/vision", demo, "The network of the first steps."),
             ("acme/digits", rich, "Handwritten digits of 8 x 8 pixels, in sixty versions."),
         ):
-            about = {"visibility": "public", "description": words}
+            about = {"visibility": "public", "description": description}
             ask(url, "PUT", f"/v1/{label}", token, about)
             publish(folder, url, label, token)
         for alias, number in (("production", 2), ("staging", 3)):

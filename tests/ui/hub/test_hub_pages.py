@@ -276,7 +276,7 @@ def test_a_program_is_logged_in(team: Team) -> None:
 def secret_of(team: Team, path: str, session: str) -> str:
     page = team.running.get(path, session)
     assert page.status == 200
-    return re.findall(r'name="secret" value="([^"]+)"', page.text)[0]
+    return str(re.findall(r'name="secret" value="([^"]+)"', page.text)[0])
 
 
 def test_settings_are_changed(team: Team) -> None:
