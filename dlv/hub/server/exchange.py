@@ -94,6 +94,7 @@ class Route:
     operator: bool = False
     body: type | None = None
     answer: Any = None  # JSON schema or dataclass of a success
+    media: str = JSON  # of the answer
     statuses: Sequence[int] = (200,)
     query: Mapping[str, str] = field(default_factory=dict)  # name: description
     streams: bool = False

@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dlv.canonical import VERSION
+from dlv.hub.server import answers
 from dlv.hub.server.access import Role
 from dlv.hub.server.exchange import JSON, Route
 
@@ -79,7 +80,7 @@ def _operation(route: Route) -> dict[str, Any]:
     if route.body is bytes or route.streams:
         operation["requestBody"] = {
             "required": True,
-            "content": {"application/octet-stream": {"schema": {"type": "string"}}},
+            "content": {"application/octet-stream": {"schema": answers.BYTES}},
         }
     elif route.body is not None:
         schema = schema_of(route.body)
@@ -124,7 +125,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
                 {"name": name, "in": "header", "required": required, "schema": schema}
             )
     if route.body is bytes:
-        schema = {"type": "string", "const": "*"}
+        schema = {"type": "string", "pattern": r"^\*$"}
         parameters.append(
             {"name": "If-None-Match", "in": "header", "required": True, "schema": schema}
         )
@@ -145,9 +146,9 @@ def _responses(route: Route) -> dict[str, Any]:
         if status >= 400:
             schema = {"$ref": "#/components/schemas/Error"}
             response["content"] = {JSON: {"schema": schema}}
-        elif status in (200, 201, 202) and route.answer is not None:
+        elif status in (200, 201, 202, 206) and route.answer is not None:
             schema = route.answer if isinstance(route.answer, dict) else schema_of(route.answer)
-            response["content"] = {JSON: {"schema": schema}}
+            response["content"] = {route.media: {"schema": schema}}
         responses[str(status)] = response
     return responses
 

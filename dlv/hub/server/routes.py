@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from dlv.canonical import is_hash
 from dlv.dataclass import dataclass
 from dlv.hub.records import object_key
-from dlv.hub.server import objects, repositories
+from dlv.hub.server import answers, objects, repositories
 from dlv.hub.server.access import Role, namespace_role, visible_repositories
 from dlv.hub.server.exchange import Answer, Exchange, Route, declared_length
 from dlv.hub.server.objects import Upload, Wanted
@@ -22,6 +22,7 @@ _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})\Z")
 _LEASE = re.compile(r"[0-9A-Za-z]{8,64}\Z")
 MOST_REFS = 1000
 KEPT_PART = 64 << 10  # bytes of a part that was cut off which are worth keeping
+BINARY = "application/octet-stream"
 FOREVER = "private, max-age=31536000, immutable"
 
 R = "/v1/{namespace}/{repository}"
@@ -369,30 +370,38 @@ W, M, A = Role.WRITER, Role.MAINTAINER, Role.ADMIN
 UPLOAD = R + "/uploads/{kind}/{hash}"
 ALIAS = R + "/aliases/{model}/{alias}"
 ROUTES = [
-    Route("GET", "/v1/{namespace}", Role.NONE, list_repositories, "List repositories"),
-    Route("GET", R, Role.READER, show_repository, "Show a repository"),
+    Route("GET", "/v1/{namespace}", Role.NONE, list_repositories, "List repositories",
+          answer=answers.REPOSITORIES),
+    Route("GET", R, Role.READER, show_repository, "Show a repository", answer=answers.REPOSITORY),
     Route(
-        "PUT", R, Role.NONE, create_repository, "Create a repository", known=True,
+        "PUT", R, Role.NONE, create_repository, "Create a repository",
+        answer=answers.CREATED, known=True,
         body=NewRepository, statuses=(201, 409),
     ),
     Route("PATCH", R, A, change_repository, "Change a repository", body=Change, statuses=(204,)),
     Route("DELETE", R, A, delete_repository, "Delete a repository", statuses=(204,)),
-    Route("GET", R + "/refs", Role.READER, list_refs, "List models and their newest refs"),
+    Route("GET", R + "/refs", Role.READER, list_refs, "List models and their newest refs",
+          answer=answers.NEWEST),
     Route(
         "GET", R + "/refs/{name}", Role.READER, list_records, "Read the history of a model",
+        answer=answers.RECORDS,
         query={"after": "only refs after this number"},
     ),
-    Route("GET", R + "/refs/{name}/{seq}", Role.READER, show_ref, "Read a ref",
+    Route("GET", R + "/refs/{name}/{seq}", Role.READER, show_ref, "Read a ref", answer=answers.REF,
           statuses=(200, 304)),
     Route(
         "PUT", R + "/refs/{name}/{seq}", W, append_ref, "Publish, retire or tag a version",
+        answer=answers.APPENDED,
         body=bytes, statuses=(201, 409, 412),
     ),
     Route(
         "GET", R + "/objects/{kind}/{hash}", Role.READER, send_object, "Read an object",
+        answer=answers.BYTES,
+        media=BINARY,
         statuses=(200, 206, 304, 307, 416),
     ),
-    Route("POST", R + "/batch", W, ask_for_uploads, "Ask which objects to send", body=Batch,
+    Route("POST", R + "/batch", W, ask_for_uploads, "Ask which objects to send",
+          answer=answers.BATCH, body=Batch,
           large=True, statuses=(200, 409, 507)),
     Route("GET", UPLOAD, W, show_upload, "Show how much of an upload has arrived",
           statuses=(204,)),
@@ -403,11 +412,14 @@ ROUTES = [
     Route("POST", UPLOAD + "/complete", W, finish_upload, "Finish a direct upload",
           statuses=(201, 409)),
     Route("DELETE", UPLOAD, W, abort_upload, "Give up an upload", statuses=(204,)),
-    Route("POST", R + "/leases", W, take_lease, "Keep objects from being deleted", body=Lease,
+    Route("POST", R + "/leases", W, take_lease, "Keep objects from being deleted",
+          answer=answers.LEASE, body=Lease,
           statuses=(201,)),
     Route("DELETE", R + "/leases/{lease}", W, end_lease, "End a lease", statuses=(204,)),
-    Route("GET", R + "/aliases", Role.READER, list_aliases, "List aliases"),
-    Route("PUT", ALIAS, M, set_alias, "Let an alias name a version", body=AliasTarget),
+    Route("GET", R + "/aliases", Role.READER, list_aliases, "List aliases", answer=answers.ALIASES),
+    Route("PUT", ALIAS, M, set_alias, "Let an alias name a version",
+          answer=answers.ALIAS, body=AliasTarget),
     Route("DELETE", ALIAS, M, delete_alias, "Delete an alias", statuses=(204,)),
-    Route("POST", R + "/gc", M, collect, "Delete objects that no version needs", body=Collection),
+    Route("POST", R + "/gc", M, collect, "Delete objects that no version needs",
+          answer=answers.COLLECTED, body=Collection),
 ]  # fmt: skip

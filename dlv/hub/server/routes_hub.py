@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
@@ -9,6 +10,7 @@ import sqlalchemy as sa
 
 from dlv.canonical import VERSION
 from dlv.hub.records import REF_FORMAT, REMOTE_FORMAT
+from dlv.hub.server import answers
 from dlv.hub.server.access import Role
 from dlv.hub.server.exchange import Answer, Exchange, Route
 from dlv.hub.server.openapi import describe
@@ -41,15 +43,34 @@ def routes(described: Callable[[], Sequence[Route]], metrics: Callable[[], bytes
     """Return the routes; `described` are all routes of the hub."""
 
     def openapi(call: Exchange) -> Answer:
-        return Answer.of_json(describe(described(), call.hub.settings.url))
+        # Deeper than canonical JSON may be.
+        return Answer(200, json.dumps(describe(described(), call.hub.settings.url)).encode())
 
     def show_metrics(_: Exchange) -> Answer:
         return Answer(200, metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     free = Role.NONE
     return [
-        Route("GET", "/v1/health", free, health, "Show whether the hub can answer"),
-        Route("GET", "/v1/config", free, config, "Show limits and formats"),
-        Route("GET", "/v1/openapi.json", free, openapi, "Describe this API"),
-        Route("GET", "/v1/metrics", free, show_metrics, "Metrics for Prometheus", operator=True),
+        Route(
+            "GET",
+            "/v1/health",
+            free,
+            health,
+            "Show whether the hub can answer",
+            answer=answers.HEALTH,
+        ),
+        Route("GET", "/v1/config", free, config, "Show limits and formats", answer=answers.CONFIG),
+        Route(
+            "GET", "/v1/openapi.json", free, openapi, "Describe this API", answer=answers.ANYTHING
+        ),
+        Route(
+            "GET",
+            "/v1/metrics",
+            free,
+            show_metrics,
+            "Metrics for Prometheus",
+            operator=True,
+            answer=answers.TEXT_ANSWER,
+            media="text/plain",
+        ),
     ]

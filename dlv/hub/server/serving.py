@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute
 from dlv.hub.server import routes as repository_routes
 from dlv.hub.server import routes_accounts, routes_hub, routes_search
 from dlv.hub.server.application import Application
+from dlv.hub.server.cards import catch_up, make_later
 from dlv.hub.server.exchange import Route
 from dlv.hub.server.hub import Hub
 from dlv.hub.server.protocol import Protocol
@@ -31,6 +32,7 @@ def application(
     hub: Hub, pages: Sequence[BaseRoute] = (), log: Callable[[str], None] = lambda _: None
 ) -> Application:
     """Return the ASGI application of a hub."""
+    hub.on_published = lambda place: make_later(hub, place)
     built: list[Application] = []
     built.append(Application(hub, all_routes(lambda: built[0].metrics.text()), pages, log))
     return built[0]
@@ -48,6 +50,7 @@ def server(app: Any, hub: Hub) -> uvicorn.Server:
         http=Protocol,  # the faster parser of uvicorn accepts headers of any size
         ws="none",
         log_config=None,
+        log_level="error",  # not each request that is no HTTP
         access_log=False,
         lifespan="off",
         server_header=False,
@@ -64,7 +67,7 @@ def server(app: Any, hub: Hub) -> uvicorn.Server:
 
 def serve(hub: Hub, listening: socket.socket, pages: Sequence[BaseRoute] = ()) -> None:
     """Answer requests until the process is stopped; those in progress are answered."""
-    hub.catch_up()
+    hub.after(lambda: catch_up(hub))
     try:
         server(application(hub, pages, to_stderr), hub).run(sockets=[listening])
     finally:

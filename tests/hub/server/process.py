@@ -77,11 +77,12 @@ class Served:
         return parsed(self.send("\r\n".join([*lines, "", ""]).encode() + body))
 
     def errors(self) -> list[str]:
-        """Return lines of the log that are about errors, and what is not of the log at all."""
+        """Return lines of the log about errors, but that it was busy, and lines of others."""
         found = []
         for line in self.log.read_text(errors="replace").splitlines():
             try:
-                if json.loads(line)["level"] == "error":
+                record = json.loads(line)
+                if record["level"] == "error" and record.get("status") != 503:
                     found.append(line)
             except (ValueError, KeyError, TypeError):
                 found.append(line)
