@@ -43,10 +43,10 @@ def run(
     data: str | None,
     database: str | None,
 ) -> int | None:
-    """Add a backup of a hub to a folder, also while the hub is in use.
+    """Add a backup of a hub to a folder.
 
-    Everything that the hub acknowledged before the backup began is in it. DIR can hold many
-    backups; an object that is already there is not copied again.
+    The hub may be in use. Everything that it acknowledged before the backup began is in it. DIR
+    can hold many backups; an object that is already there is not copied again.
     """
     place = call.directory / folder
     if listing:

@@ -38,10 +38,11 @@ def run(
     data: str | None,
     database: str | None,
 ) -> int | None:
-    """Check the database and the objects of a hub, also while it is in use.
+    """Check the database and the objects of a hub.
 
-    Verifies histories, manifests, locators, sizes, counters and the audit log. Leftovers are bytes
-    without a row, and uploads and leases that have expired; they are not errors.
+    The hub may be in use. Verifies histories, manifests, locators, sizes, counters and the audit
+    log. Leftovers are bytes without a row, and uploads and leases that have expired; they are not
+    errors.
     """
     with opened_hub(call, data, database, store, create=False) as hub:
         import dlv.hub.server.upkeep.checking as checking
