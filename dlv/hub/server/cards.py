@@ -17,6 +17,7 @@ from dlv.errors import DlvError
 from dlv.hub.records import Ref, decode_ref
 from dlv.hub.server import card_rows, tables
 from dlv.hub.server.card_rows import NewCard
+from dlv.hub.server.access import Place
 from dlv.hub.server.hub import Hub
 from dlv.hub.server.published_card import CardMaker
 
@@ -76,6 +77,22 @@ def make_cards(hub: Hub, repository_id: int, uuid: str, label: str) -> int:
     if failures:
         raise failures[0]
     return count
+
+
+def make_later(hub: Hub, place: Place) -> None:
+    """Make the cards of new versions after the request has been answered."""
+    if place.id in hub.backlog:
+        return
+    hub.backlog.add(place.id)
+
+    def make() -> None:
+        hub.backlog.discard(place.id)
+        try:
+            make_cards(hub, place.id, place.uuid, place.label)
+        except Exception as error:  # the next publish, or the next start, tries again
+            hub.log("cards", place.label, error)
+
+    hub.after(make)
 
 
 def catch_up(hub: Hub) -> int:

@@ -42,7 +42,8 @@ class Hub:
         self.log: Callable[[str, str, Exception], None] = lambda *_: None
         self._lock = threading.Lock()
         self._stores: OrderedDict[str, Store] = OrderedDict()
-        self._cards: set[int] = set()  # repositories whose cards will be made
+        self.on_published: Callable[[Place], None] = lambda _: None
+        self.backlog: set[int] = set()  # repositories whose cards will be made
         self.buffers = Buffers(settings.limits.buffered)
         self._used: dict[int, float] = {}  # when the use of a token was noted last
         self._after = ThreadPoolExecutor(1, thread_name_prefix="dlv-hub")
@@ -67,38 +68,9 @@ class Hub:
         store = self.store_of(uuid)
         return store.signed(key, method, SIGNED) if isinstance(store, ObjectStore) else None
 
-    def note_published(self, place: Place) -> None:
-        """Make the cards of new versions, after the request has been answered."""
-        with self._lock:
-            due = place.id not in self._cards
-            self._cards.add(place.id)
-        if due:
-            self._after.submit(self._make_cards, place)
-
-    def catch_up(self) -> None:
-        """Make cards that an earlier process did not get to, while requests are answered."""
-
-        def make_late_cards() -> None:
-            from dlv.hub.server.cards import catch_up
-
-            catch_up(self)
-
-        self._after.submit(make_late_cards)
-
-    @property
-    def cards_waiting(self) -> int:
-        """Number of repositories whose cards will be made."""
-        return len(self._cards)
-
-    def _make_cards(self, place: Place) -> None:
-        from dlv.hub.server.cards import make_cards
-
-        with self._lock:
-            self._cards.discard(place.id)
-        try:
-            make_cards(self, place.id, place.uuid, place.label)
-        except Exception as error:  # the next publish, or the next start, tries again
-            self.log("cards", place.label, error)
+    def after(self, work: Callable[[], object]) -> None:
+        """Do something after the request has been answered; one thing at a time."""
+        self._after.submit(work)
 
     def note_use(self, caller: Caller) -> None:
         """Note that a token was used, at most once a minute."""

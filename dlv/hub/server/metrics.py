@@ -34,7 +34,7 @@ class Metrics:
         waiting = Gauge(
             "dlv_hub_cards_waiting", "Repositories whose cards will be made", registry=registry
         )
-        waiting.set_function(lambda: hub.cards_waiting)
+        waiting.set_function(lambda: len(hub.backlog))
 
     def answered(self, method: str, route: str, status: int, seconds: float, sent: int) -> None:
         self.requests.labels(method, route, str(status)).inc()

@@ -202,7 +202,7 @@ def publish(hub: Hub, caller: Caller, place: Place, name: str, seq: int, data: b
             _append(connection, caller, place, ref, data, needs)
     except sa.exc.IntegrityError:
         raise _exists(ref) from None
-    hub.note_published(place)
+    hub.on_published(place)
 
 
 def _needs(store: Store, ref: Ref) -> set[tuple[str, str]]:

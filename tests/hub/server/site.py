@@ -162,9 +162,9 @@ class Site:
         """Serve this hub, in which nothing happens between requests."""
         self.hub = hub
         _without_waiting_for_disks(hub.database)
-        hub.note_use = lambda _: None  # type: ignore[method-assign]
-        hub.note_published = lambda _: None  # type: ignore[method-assign]
+        hub.note_use = lambda caller: None  # type: ignore[method-assign]  # noqa: ARG005
         self.app = serving.application(hub, log=self.logged.append)
+        hub.on_published = lambda _: None
         self.send = Gateway(self.app)
 
     def close(self) -> None:

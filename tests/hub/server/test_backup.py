@@ -26,11 +26,9 @@ from tests.hub.server.filling import Publisher, Publishers
 
 
 def open_hub(url: str, folder: Path) -> Hub:
-    hub = Hub(
+    return Hub(
         Settings(database=url, store=str(folder / "objects"), data=folder, url="http://localhost")
     )
-    hub.note_published = lambda place: None  # type: ignore[method-assign]  # noqa: ARG005
-    return hub
 
 
 @pytest.fixture

@@ -31,7 +31,6 @@ def hub(hub_database_url: str, tmp_path: Path) -> Iterator[Hub]:
             url="http://localhost",
         )
     )
-    opened.note_published = lambda place: None  # type: ignore[method-assign]  # noqa: ARG005
     yield opened
     opened.close()
 
