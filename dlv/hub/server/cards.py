@@ -16,8 +16,8 @@ from dlv.dataclass import dataclass
 from dlv.errors import DlvError
 from dlv.hub.records import Ref, decode_ref
 from dlv.hub.server import card_rows, tables
-from dlv.hub.server.card_rows import NewCard
 from dlv.hub.server.access import Place
+from dlv.hub.server.card_rows import NewCard
 from dlv.hub.server.hub import Hub
 from dlv.hub.server.published_card import CardMaker
 
