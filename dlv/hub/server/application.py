@@ -295,12 +295,13 @@ def _record(call: Exchange) -> Answer:
 
 def _in_time(receive: Receive, record: dict[str, Any]) -> Receive:
     """Return `receive`, which ends a body that does not arrive in time as if it was cut off."""
-    begun, count, complete = time.monotonic(), 0, False
+    begun, count, complete = 0.0, 0, False
 
     async def received() -> MutableMapping[str, Any]:
-        nonlocal count, complete
+        nonlocal begun, count, complete
         if complete:
             return await receive()
+        begun = begun or time.monotonic()  # when reading begins
         end = begun + BODY_SECONDS + count / BODY_RATE
         try:
             message = await asyncio.wait_for(receive(), end - time.monotonic())
