@@ -33,6 +33,7 @@ PIECE = 4 << 20  # bytes that are read at once for a download
 # Uploads that are put together in memory at the same time.
 _ASSEMBLING = threading.BoundedSemaphore(2)
 _ATTEMPTS = 4
+_DEADLOCK = "40P01"  # PostgreSQL has ended one of two transactions that waited for each other
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,9 @@ def batch(
         except (sa.exc.IntegrityError, _Raced):  # another request has begun one of these uploads
             if attempt + 1 == _ATTEMPTS:
                 break
+        except sa.exc.OperationalError as error:
+            if getattr(error.orig, "sqlstate", None) != _DEADLOCK:
+                raise
     raise Refused(409, "others send the same objects", hint="try again")
 
 
