@@ -25,9 +25,7 @@ NO_GRACE = datetime.timedelta(seconds=-60)
 @pytest.fixture
 def hub(hub_database_url: str, tmp_path: Path) -> Hub:
     store = str(tmp_path / "objects")
-    hub = Hub(Settings(database=hub_database_url, store=store, data=tmp_path, url="http://x"))
-    hub.note_published = lambda place: None  # type: ignore[method-assign]  # noqa: ARG005
-    return hub
+    return Hub(Settings(database=hub_database_url, store=store, data=tmp_path, url="http://x"))
 
 
 def test_eight_publishers_send_the_same_objects(hub: Hub) -> None:
