@@ -33,13 +33,13 @@ MOST_TOKEN = 1000
 @argument("url", metavar="URL")
 @option("--token-stdin", is_flag=True, help="Read a token from stdin.")
 @option("--keyring", is_flag=True, help="Keep the token in the keyring of the system.")
-@option("--no-browser", is_flag=True, help="Only print the address to open.")
+@option("--no-browser", is_flag=True, help="Print the address without opening it.")
 def run(call: Invocation, url: str, token_stdin: bool, keyring: bool, no_browser: bool) -> None:
     """Log in at a hub and keep its token.
 
     URL is the address of a hub, or of a repository on it. Without --token-stdin, open the printed
     address in a browser and confirm the code there. The token is kept in a file that only you can
-    read. Where nobody can log in, such as in CI, set DLV_TOKEN, and DLV_TOKEN_URL to the hub that
+    read. In CI, set DLV_TOKEN, and DLV_TOKEN_URL to the hub that
     it is for.
     """
     import dlv.hub.credentials as credentials

@@ -104,9 +104,8 @@ def run(
             sys.stdout.flush()
             if empty:
                 place = f" --data {data}" if data else f" --database {database}" if database else ""
-                call.output.message(
-                    f"no users yet; to add the first one: dlv hub user add NAME --operator{place}"
-                )
+                first = "dlv hub user add NAME --operator"
+                call.output.message(f"no users yet; to add the first one: {first}{place}")
             call.output.message("Serving the hub; press Ctrl-C to stop")
             _serve(hub, listening)
         except KeyboardInterrupt:

@@ -46,15 +46,17 @@ class _Due:
     stale: list[int]
 
 
-def make_cards(hub: Hub, repository_id: int, uuid: str, label: str) -> int:
-    """Bring the cards of a repository up to date; return how many were made.
+def make_cards(
+    hub: Hub, repository_id: int, uuid: str, label: str, model: str | None = None
+) -> int:
+    """Bring the cards of a repository, or of one model, up to date; return how many were made.
 
     RemoteError, StorageError: the store could not be read, so that some are still missing.
     """
     with hub.database.reading() as connection:
-        due = _due(connection, repository_id)
+        due = _due(connection, repository_id, model)
     if not due.missing:
-        _write(hub, repository_id, [])
+        _write(hub, repository_id, [], model)
         return 0
     count, failures = 0, list[DlvError]()
     versions = list(due.missing.values())
@@ -73,22 +75,23 @@ def make_cards(hub: Hub, repository_id: int, uuid: str, label: str) -> int:
                     hub.log("card", f"{label}:{version.name}@{version.number}", error)
                 if new is not None:
                     made.append(new)
-        count += _write(hub, repository_id, made)
+        count += _write(hub, repository_id, made, model)
     if failures:
         raise failures[0]
     return count
 
 
-def make_later(hub: Hub, place: Place) -> None:
+def make_later(hub: Hub, place: Place, model: str) -> None:
     """Make the cards of new versions after the request has been answered."""
-    if place.id in hub.backlog:
+    due = (place.id, model)
+    if due in hub.backlog:
         return
-    hub.backlog.add(place.id)
+    hub.backlog.add(due)
 
     def make() -> None:
-        hub.backlog.discard(place.id)
+        hub.backlog.discard(due)
         try:
-            make_cards(hub, place.id, place.uuid, place.label)
+            make_cards(hub, place.id, place.uuid, place.label, model)
         except Exception as error:  # the next publish, or the next start, tries again
             hub.log("cards", place.label, error)
 
@@ -135,7 +138,9 @@ def rebuild(hub: Hub, repository_id: int, uuid: str, label: str) -> int:
     return make_cards(hub, repository_id, uuid, label)
 
 
-def _published(connection: sa.Connection, repository_id: int) -> dict[_Key, _Published]:
+def _published(
+    connection: sa.Connection, repository_id: int, model: str | None
+) -> dict[_Key, _Published]:
     """Return the versions that count, in the order in which they were published."""
     ref = tables.ref.c
     query = (
@@ -143,6 +148,8 @@ def _published(connection: sa.Connection, repository_id: int) -> dict[_Key, _Pub
         .where(ref.repository_id == repository_id, ref.kind != "tag")
         .order_by(ref.created, ref.name, ref.seq)
     )
+    if model is not None:
+        query = query.where(ref.name == model)
     versions: dict[_Key, _Published] = {}
     seen: dict[_Key, int] = {}
     for name, seq, number, manifest, locator, kind in connection.execute(query):
@@ -157,13 +164,15 @@ def _published(connection: sa.Connection, repository_id: int) -> dict[_Key, _Pub
     return versions
 
 
-def _due(connection: sa.Connection, repository_id: int) -> _Due:
+def _due(connection: sa.Connection, repository_id: int, model: str | None) -> _Due:
     card = tables.card.c
-    missing = _published(connection, repository_id)
+    missing = _published(connection, repository_id, model)
     stale: list[int] = []
     query = sa.select(
         card.id, card.name, card.manifest, card.number, card.locator, card.whole
     ).where(card.repository_id == repository_id)
+    if model is not None:
+        query = query.where(card.name == model)
     for key, name, manifest, number, locator, whole in connection.execute(query):
         version = missing.get((name, manifest))
         current = version is not None and version.number == number
@@ -187,7 +196,7 @@ def _ref(hub: Hub, repository_id: int, version: _Published) -> Ref | None:
     return None if data is None else decode_ref(bytes(data), f"ref {version.name}@{version.number}")
 
 
-def _write(hub: Hub, repository_id: int, made: Sequence[NewCard]) -> int:
+def _write(hub: Hub, repository_id: int, made: Sequence[NewCard], model: str | None) -> int:
     """Write cards of versions that still count, and delete those of others."""
     repository = tables.repository
     with hub.database.writing() as connection:
@@ -199,7 +208,7 @@ def _write(hub: Hub, repository_id: int, made: Sequence[NewCard]) -> int:
         query = query.with_for_update(key_share=True, read=True)
         if connection.execute(query).first() is None:
             return 0  # it was deleted meanwhile
-        due = _due(connection, repository_id)
+        due = _due(connection, repository_id, model)
         wanted = [new for new in made if _still_due(due, new)]
         if not wanted and not due.stale:
             return 0

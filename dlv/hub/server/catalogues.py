@@ -180,7 +180,7 @@ class Catalogues:
 def _busy() -> Refused:
     return Refused(
         503,
-        "the catalogue is being brought up to date",
+        "the cards are being prepared for conditions",
         hint="repeat the search later, or leave out the condition",
         headers={"Retry-After": "10"},
     )

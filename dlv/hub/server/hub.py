@@ -42,8 +42,10 @@ class Hub:
         self.log: Callable[[str, str, Exception], None] = lambda *_: None
         self._lock = threading.Lock()
         self._stores: OrderedDict[str, Store] = OrderedDict()
-        self.on_published: Callable[[Place], None] = lambda _: None
-        self.backlog: set[int] = set()  # repositories whose cards will be made
+        self.on_published: Callable[[Place, str], None] = lambda *_: None  # and the model
+        self.backlog: set[tuple[int, str]] = (
+            set()
+        )  # repositories and models whose cards will be made
         self.buffers = Buffers(settings.limits.buffered)
         self._used: dict[int, float] = {}  # when the use of a token was noted last
         self._after = ThreadPoolExecutor(1, thread_name_prefix="dlv-hub")

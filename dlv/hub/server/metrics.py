@@ -32,7 +32,7 @@ class Metrics:
         )
         connections.set_function(lambda: hub.database.in_use)
         waiting = Gauge(
-            "dlv_hub_cards_waiting", "Repositories whose cards will be made", registry=registry
+            "dlv_hub_cards_waiting", "Models whose cards will be made", registry=registry
         )
         waiting.set_function(lambda: len(hub.backlog))
 

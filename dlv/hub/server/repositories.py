@@ -202,7 +202,7 @@ def publish(hub: Hub, caller: Caller, place: Place, name: str, seq: int, data: b
             _append(connection, caller, place, ref, data, needs)
     except sa.exc.IntegrityError:
         raise _exists(ref) from None
-    hub.on_published(place)
+    hub.on_published(place, name)
 
 
 def _needs(store: Store, ref: Ref) -> set[tuple[str, str]]:
@@ -270,6 +270,12 @@ def _check_follows(connection: sa.Connection, place: Place, ref: Ref) -> None:
     )
     if connection.execute(known.limit(1)).first() is None:
         raise Refused(409, f"{ref.name}@{ref.number} was never published here")
+    need = tables.need.c
+    live = sa.select(need.hash).where(
+        need.repository_id == place.id, need.manifest == ref.manifest, need.name == ref.name
+    )
+    if connection.execute(live.limit(1)).first() is None:
+        raise Refused(409, f"{ref.name}@{ref.number} was retired")
 
 
 def _check_present(

@@ -172,7 +172,7 @@ def _add_field(wanted: Wanted, name: str, value: str) -> None:
     if "*" in value[:-1] or "?" in value or "[" in value:
         raise UsageError(
             f"`{name}:{value}` cannot be looked up",
-            why="only a star at the end stands for other characters",
+            why="only a star at the end is possible",
             hint='a DQL condition can have any pattern: m["*conv*"]',
         )
     if name == "net":

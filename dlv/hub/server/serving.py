@@ -32,7 +32,7 @@ def application(
     hub: Hub, pages: Sequence[BaseRoute] = (), log: Callable[[str], None] = lambda _: None
 ) -> Application:
     """Return the ASGI application of a hub."""
-    hub.on_published = lambda place: make_later(hub, place)
+    hub.on_published = lambda place, model: make_later(hub, place, model)
     built: list[Application] = []
     built.append(Application(hub, all_routes(lambda: built[0].metrics.text()), pages, log))
     return built[0]

@@ -228,7 +228,7 @@ card = sa.Table(
     sa.Column("bytes", sa.BigInteger, nullable=False),
     sa.Column("parameters", sa.BigInteger, nullable=False),
     sa.Column("network", Hash),
-    sa.UniqueConstraint("repository_id", "manifest", "name"),
+    sa.UniqueConstraint("repository_id", "name", "manifest"),
     sa.Index("card_manifest", "manifest"),
     sa.Index("card_repository", "repository_id", "id"),
     sa.Index("card_model", "repository_id", "name", "number"),

@@ -17,7 +17,7 @@ from dlv.dataclass import dataclass
 from dlv.hub.history import successor
 from dlv.hub.records import Ref, decode_ref
 from dlv.hub.server import accounts, members, objects, repositories, serving, tables, tokens
-from dlv.hub.server.access import Caller, Place, Role, place_of
+from dlv.hub.server.access import Caller, Place, Role, hash_of_secret, place_of
 from dlv.hub.server.application import Application
 from dlv.hub.server.database import HubDatabase
 from dlv.hub.server.hub import Hub
@@ -164,7 +164,7 @@ class Site:
         _without_waiting_for_disks(hub.database)
         hub.note_use = lambda caller: None  # type: ignore[method-assign]  # noqa: ARG005
         self.app = serving.application(hub, log=self.logged.append)
-        hub.on_published = lambda _: None
+        hub.on_published = lambda *_: None
         self.send = Gateway(self.app)
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class Site:
     def spoil(self, secret: str, **values: str) -> None:
         """Change the row of a token."""
         with self.hub.database.writing() as connection:
-            row = tables.token.c.hash == tokens.hash_of_secret(secret)
+            row = tables.token.c.hash == hash_of_secret(secret)
             connection.execute(sa.update(tables.token).where(row).values(**values))
 
     # Repositories
