@@ -21,15 +21,16 @@ _WORD = re.compile(r"\w")
 
 @dataclass(frozen=True)
 class Found:
-    """The best hits, and how many versions match: so many, or `cards.COUNTED` and more."""
+    """The best hits, and how many versions match: at least so many if there are `more`."""
 
     hits: list[Hit]
     count: int
+    more: bool
 
     @property
     def total(self) -> str:
         """The count for people."""
-        return f"over {cards.COUNTED:,}" if self.count >= cards.COUNTED else f"{self.count:,}"
+        return f"over {self.count:,}" if self.more else f"{self.count:,}"
 
 
 def search(
@@ -66,7 +67,8 @@ def search(
         wanted.metric, _, way = sort.partition(":")
         _check_name(db, wanted.metric)
         wanted.ascending = (way or direction_of(wanted.metric)) == "min"
-    return Found(*cards.search(db, wanted))
+    hits, count = cards.search(db, wanted)
+    return Found(hits, count, count >= cards.COUNTED)
 
 
 def terms_of(text: str) -> list[str]:

@@ -14,7 +14,6 @@ from dlv.errors import NotFound, UsageError, nearest
 from dlv.hub.deletion import Collected
 from dlv.hub.remotes import Remote
 from dlv.hub.searching import Found
-from dlv.metadata import cards
 from dlv.metadata.cards import Hit
 from dlv.objects.manifest import NAME
 
@@ -131,7 +130,7 @@ def search(
             records = answer["results"][:page]
             hits += [_hit(record) for record in records]
             if len(records) < MOST_HITS or len(hits) >= min(most, MOST_OFFSET):
-                return Found(hits, min(int(answer["count"]), cards.COUNTED))
+                return Found(hits, int(answer["count"]), bool(answer["more"]))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise remote.store.broken("the answer to a search is not valid") from None
 

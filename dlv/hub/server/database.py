@@ -15,6 +15,8 @@ from dlv.errors import Conflict, NewerFormat, RemoteError, UsageError
 from dlv.hub.server import full_text, tables
 
 POOL = 24  # connections of one process
+# Of a large file, pages are read from the memory that the system keeps them in.
+_PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "mmap_size=4294967296")
 # What brings the tables from version n + 1 to n + 2; each runs in the transaction of the upgrade.
 MIGRATIONS: Sequence[Callable[[sa.Connection], None]] = ()
 _EXCLUSIVE = 0x646C78
@@ -128,7 +130,7 @@ def _engine(address: sa.URL) -> sa.Engine:
     @sa.event.listens_for(engine, "connect")
     def connected(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # transactions begin below, not in the driver
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
 
     @sa.event.listens_for(engine, "begin")

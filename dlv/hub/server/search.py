@@ -28,12 +28,13 @@ from dlv.hub.server.access import Caller, namespaces, readable
 from dlv.hub.server.database import HubDatabase
 from dlv.hub.server.refusal import Refused
 from dlv.hub.server.words import Word
-from dlv.metadata.cards import COUNTED, RANKED
+from dlv.metadata.cards import RANKED
 from dlv.repository.revisions import direction_of
 
 FEW, SOME = 2000, 20_000  # candidates: so few are read at once, and so many at most
 MOST_TEXT, MOST_TERMS = 1000, 32
 MOST, MOST_OFFSET = 100, 2000  # hits of one answer, and those before them
+COUNTED = 100  # matches are counted up to here, unless more are shown or ranked
 SECONDS = 3.0  # for all statements of one search
 _BUSY = "narrow the search down, or repeat it later"
 
@@ -83,6 +84,11 @@ class Wanted:
     layers: list[str] = field(default_factory=list)
     order: str | Figure | None = None
 
+    @property
+    def ranked(self) -> bool:
+        """Whether the cards that fit the words best are first."""
+        return self.order is None and any(word.plain for word in self.words)
+
 
 @dataclass(frozen=True)
 class Hit:
@@ -111,15 +117,16 @@ class Hit:
 
 @dataclass(frozen=True)
 class Found:
-    """One page of hits, and how many versions match; COUNTED stands for that many or more."""
+    """One page of hits, and how many versions match: at least so many if there are `more`."""
 
     hits: list[Hit]
     count: int
+    more: bool
 
     def as_json(self) -> dict[str, Any]:
         return {
             "count": self.count,
-            "more": self.count >= COUNTED,  # the count is only the least
+            "more": self.more,
             "results": [hit.as_json() for hit in self.hits],
         }
 
@@ -209,8 +216,9 @@ def search(
     most, offset = min(most, MOST), min(offset, MOST_OFFSET)
     with database.snapshot() as connection, limited(connection, SECONDS):
         found = _Search(connection, caller, wanted, repository_id, among)
-        keys = found.keys(max(offset + most, RANKED))
-        return Found(found.hits(keys[offset : offset + most]), min(len(keys), COUNTED))
+        limit = max(offset + most, RANKED if wanted.ranked else COUNTED)
+        keys = found.keys(limit)
+        return Found(found.hits(keys[offset : offset + most]), len(keys), len(keys) >= limit)
 
 
 class _Search:
@@ -410,7 +418,7 @@ class _Search:
     def _ranked(self, keys: list[int]) -> list[int]:
         """Sort the newest cards by how well they fit the words, if that is the order."""
         looked_for = [word for word in self._wanted.words if word.plain]
-        if self._wanted.order is not None or not looked_for or not keys:
+        if not self._wanted.ranked or not keys:
             return keys
         rows = self._rows(f"SELECT card_id, ranked FROM card_text WHERE {_listed('card_id', keys)}")
         scores = {key: words.score(lines, looked_for) for key, lines in rows}

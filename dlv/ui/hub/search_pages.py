@@ -11,7 +11,6 @@ from dlv.hub.server.access import Caller
 from dlv.hub.server.hub import Hub
 from dlv.hub.server.refusal import Refused
 from dlv.hub.server.search import Found, Hit
-from dlv.metadata.cards import COUNTED
 from dlv.report.markup import cell
 from dlv.terminal.table import Bytes, Cell, Count, Number, Time
 from dlv.ui.frame import now
@@ -43,7 +42,7 @@ def results(context: Context, visitor: Visitor, request: Any) -> Any:
     query = {name: request.query_params.get(name, "").strip() for name in ("q", "where", "sort")}
     if not any(query.values()):
         return home(context, visitor, request)
-    fault, found = "", Found([], 0)
+    fault, found = "", Found([], 0, more=False)
     try:
         start = number_of(request.query_params.get("from"), 0)
         found = find(context.hub, visitor.caller, query, start)
@@ -52,8 +51,9 @@ def results(context: Context, visitor: Visitor, request: Any) -> Any:
     except DlvError as error:
         fault = "\n\n".join(_spot_words(spot) for spot in error.spots) or words_of(error)
     shown = start + len(found.hits) if not fault else 0
-    more = "over " if found.count >= COUNTED else ""
-    after = {**query, "from": str(start + RESULTS)} if shown < found.count and found.hits else None
+    more = "over " if found.more else ""
+    further = bool(found.hits) and (found.more or shown < found.count)
+    after = {**query, "from": str(start + RESULTS)} if further else None
     before = {**query, "from": str(max(0, start - RESULTS))} if shown and start else None
     return _page(
         context, visitor, "Search", [card_of(context, hit) for hit in found.hits], query=query,
