@@ -114,12 +114,17 @@ def hub_of(url: str, hubs: Mapping[str, object]) -> str | None:
     return max(fitting, key=len, default=None)
 
 
+def from_environment(url: str, environ: Mapping[str, str]) -> str | None:
+    """Return DLV_TOKEN, if it is for this address."""
+    token, hub = environ.get(TOKEN, "").strip(), environ.get(TOKEN_URL, "")
+    fits = not hub or not token or hub_of(url, {normal(hub): None}) is not None
+    return token if token and fits else None
+
+
 def token_for(url: str, environ: Mapping[str, str]) -> str | None:
     """Return the token for an address: DLV_TOKEN, or that of its hub; None without a login."""
-    if token := environ.get(TOKEN, "").strip():
-        hub = environ.get(TOKEN_URL, "")
-        if not hub or hub_of(url, {normal(hub): None}):
-            return token
+    if (token := from_environment(url, environ)) is not None:
+        return token
     credentials = known(environ)
     hub_ = hub_of(url, credentials)
     if hub_ is None:

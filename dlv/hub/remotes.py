@@ -20,8 +20,6 @@ from dlv.hub.stores.opening import open_store
 from dlv.metadata import facts
 from dlv.repository.handle import Change, Repository
 
-ADDRESS = "check the address"
-
 
 @dataclass
 class Remote:
@@ -111,7 +109,9 @@ def open_remote(
         if not create and store.managed:
             raise store.absent()
         if not create:
-            way = f"to create one: dlv publish --remote {name}" if store.writable else ADDRESS
+            if not store.writable:
+                raise store.absent()
+            way = f"to create one: dlv publish --remote {name}"
             raise RemoteError(f"no remote found at {url}", hint=way)
         data = _create(store, single_writer=single_writer)
     return _opened(name, url, store, data, repository.cache / "remotes", repository.tmp)

@@ -229,3 +229,27 @@ def test_search_and_clone(
     assert dlv("pull", "origin:lenet@staging").code == 4
     assert dlv("remote", "gc", "origin", json=True).document["gc"]["listed"]
     assert dlv("verify").code == 0
+
+
+def test_a_token_in_the_environment(
+    dlv: Dlv, hub: RunningHub, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone = ("clone", f"{hub.url}/ada/models")
+    monkeypatch.setenv("DLV_TOKEN", "wrong")
+    done = dlv(*clone)
+    assert done.code == 2
+    assert "the value of DLV_TOKEN is not a token" in done.stderr
+    monkeypatch.setenv("DLV_TOKEN", "dlv_" + "x" * 43)
+    done = dlv(*clone)
+    assert done.code == 7
+    assert "does not accept the token in DLV_TOKEN" in done.stderr
+    monkeypatch.setenv("DLV_TOKEN_URL", "http://other.example")
+    done = dlv(*clone)
+    assert done.code == 7
+    assert "DLV_TOKEN was not sent: it is for http://other.example" in done.stderr
+
+
+def test_a_hub_that_is_down(dlv: Dlv, home: Path) -> None:
+    done = dlv("clone", "http://127.0.0.1:9/ada/models")
+    assert done.code == 7
+    assert "note:  Connection refused" in done.stderr

@@ -153,7 +153,10 @@ class Store(ABC):
 
     def absent(self) -> RemoteError:
         """The error about a remote that does not exist."""
-        return RemoteError(f"no remote found at {self.url}", hint="check the address")
+        hint = "check the address"
+        if self.url.startswith(("http://", "https://")):
+            hint = f"{hint}; that of a repository on a hub is HUB/NAMESPACE/REPOSITORY"
+        return RemoteError(f"no remote found at {self.url}", hint=hint)
 
     def _count(self, *, requests: int, sent: int = 0, received: int = 0) -> None:
         self.traffic.add(requests=requests, sent=sent, received=received)

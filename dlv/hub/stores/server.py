@@ -23,6 +23,7 @@ from dlv.hub.stores.web import (
     Reply,
     Unexpected,
     WebClient,
+    is_token,
     origin_of,
     pause,
     plain,
@@ -51,12 +52,17 @@ def open_web(url: str, environ: Mapping[str, str]) -> Store:
     import dlv.hub.credentials as credentials
 
     url = url.rstrip("/")
+    given = credentials.from_environment(url, environ)
+    if given is not None and not is_token(given):
+        raise UsageError(
+            f"the value of {credentials.TOKEN} is not a token", why="tokens begin with dlv_"
+        )
     client = WebClient(url, credentials.token_for(url, environ))
     reply = client.request("GET", f"{url}/{REMOTE_FILE}", most=MOST_REMOTE, elsewhere=True)
     if reply.headers.get(HUB_HEADER) == "1":
         if origin_of(reply.url) != client.origin:
             raise client.moved(reply.url.removesuffix(f"/{REMOTE_FILE}"))
-        return HubStore(url, client, reply)
+        return HubStore(url, client, reply, environ)
     client.close()
     known = {404: None, 200: reply.body}
     answers = {REMOTE_FILE: known[reply.status]} if reply.status in known else {}
@@ -77,8 +83,15 @@ class HubStore(Store):
 
     managed = True
 
-    def __init__(self, url: str, client: WebClient, opened: Reply | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        client: WebClient,
+        opened: Reply | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
+        self._environ = environ or {}
         self.url, self._client, self._opened = url, client, opened
         self.traffic = client.traffic
         base, _, path = url.partition("://")[2].partition("/")
@@ -119,9 +132,15 @@ class HubStore(Store):
         return data
 
     def absent(self) -> RemoteError:
+        why = None
+        hint = f"check the address; if it is private, log in: dlv login {self.hub}"
+        if self._client.token is not None:
+            namespace = self.url.rsplit("/", 2)[1]
+            hint = f"check the address, or ask an admin of `{namespace}` for a role"
+        elif self._environ.get("DLV_TOKEN") and self._environ.get("DLV_TOKEN_URL"):
+            why = f"DLV_TOKEN was not sent: it is for {plain(self._environ['DLV_TOKEN_URL'])}"
         return RemoteError(
-            f"no such repository at {self.url}, or it is private",
-            hint=f"to create it: dlv publish; to log in: dlv login {self.hub}",
+            f"no such repository at {self.url}, or it is private", why=why, hint=hint
         )
 
     def records(self, name: str, after: int) -> list[bytes]:
@@ -457,7 +476,14 @@ class HubStore(Store):
 
     def _refused(self, reply: Reply) -> DlvError:
         """Translate an answer that is not a success."""
-        return refusal(self.url, self.hub, self._client.token is not None, reply) or self.absent()
+        token = self._client.token
+        if reply.status == 401 and token and token == self._environ.get("DLV_TOKEN", "").strip():
+            return RemoteError(
+                f"{self.hub} does not accept the token in DLV_TOKEN",
+                why=_said(reply)[0],
+                hint="set it to a valid token, or unset it to use that of dlv login",
+            )
+        return refusal(self.url, self.hub, token is not None, reply) or self.absent()
 
 
 def _upload(answer: Any) -> _Upload:
@@ -483,6 +509,8 @@ def refusal(url: str, hub: str, with_token: bool, reply: Reply) -> DlvError | No
     message, why = _said(reply)
     login = f"dlv login {hub}"
     match reply.status:
+        case 400 | 422 if message is not None:
+            return UsageError(message, why=None if why and message in why else why)
         case 401:
             verb = "does not accept the token" if with_token else "requires a token"
             return RemoteError(f"{hub} {verb}", why=message, hint=login)

@@ -35,6 +35,9 @@ PIECE, BLOCK = 256 << 10, 64 << 10  # bytes that are read and sent at once
 CONNECTIONS = 16
 _PORTS = {"http": 80, "https": 443}
 _UNPRINTABLE = re.compile(r"[^ -~\u00a0-\ud7ff\ue000-\U0010ffff]+")
+_OF_CONNECTION = re.compile(
+    r"<?\w*Connection\w*\([^)]*\)[^:]*: (?:Failed to [a-z ]+: (?=\[))?(?:\[Errno -?\d+\] )?"
+)
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{8,400}\Z")
 
 
@@ -104,7 +107,11 @@ class WebClient:
     def __init__(self, url: str, token: str | None = None) -> None:
         self.origin = origin_of(url)
         if token is not None and not is_token(token):
-            raise UsageError("the token is not valid", hint=f"dlv login {url}")
+            raise UsageError(
+                f"the token for {self.origin} is not a token",
+                why="tokens begin with dlv_",
+                hint=f"dlv login {self.origin}",
+            )
         self.token = token
         self.traffic = Traffic()
         self._pool = _pool(url)
@@ -251,7 +258,8 @@ class WebClient:
         return Reply(response.status, response.headers, data.getvalue(), url)
 
     def unreachable(self, cut: Cut) -> NoReturn:
-        raise RemoteError(f"cannot reach {self.origin}", why=cut.why, hint="check the address")
+        hint = "check the address; if it is right, try again later"
+        raise RemoteError(f"cannot reach {self.origin}", why=cut.why, hint=hint)
 
 
 class _Source:
@@ -279,8 +287,10 @@ def _retry_after(reply: Reply) -> float | None:
 
 
 def _why(error: BaseException) -> str:
+    """Return what a library says, without the names of its classes."""
     reason = getattr(error, "reason", None) or error
-    return plain(str(reason) or type(error).__name__)
+    words = _OF_CONNECTION.sub("", str(reason), count=1)
+    return plain(words or type(error).__name__)
 
 
 def _leave(response: urllib3.BaseHTTPResponse) -> None:
