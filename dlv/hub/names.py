@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import dlv.disk.durable as durable
@@ -46,11 +46,15 @@ def address(config: Config, name: str | None) -> tuple[str, str]:
         raise NotFound("no remote yet", hint="dlv remote add origin URL")
     if name not in known:
         raise NotFound(
-            f"no remote `{name}`",
-            hint="dlv remote list" if known else f"dlv remote add {name} URL",
-            did_you_mean=nearest(name, known),
+            f"no remote `{name}`", hint=_hint(name, known), did_you_mean=nearest(name, known)
         )
     return name, known[name]
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    if "://" in name:
+        return f"use the name of a remote: dlv remote add NAME {name}"
+    return "dlv remote list" if known else f"dlv remote add {name} URL"
 
 
 def remote_in(config: Config, text: str) -> str | None:

@@ -110,7 +110,9 @@ def _wanted(repository: Repository, references: Sequence[str]) -> list[Version]:
     """Return the referenced versions and their ancestors, oldest first."""
     db = repository.database
     if not references and repository.head is None:
-        raise UsageError("nothing to publish: no versions yet", hint="dlv commit")
+        if not versions.names(db):
+            raise UsageError("nothing to publish: no versions yet", hint="dlv commit")
+        raise UsageError("nothing to publish: no version is checked out", hint="dlv publish MODEL")
     wanted: dict[str, Version] = {}
     for text in references or ("HEAD",):
         version = revisions.version(db, text)

@@ -17,9 +17,8 @@ from dlv.hub.searching import Found
 from dlv.metadata.cards import Hit
 from dlv.objects.manifest import NAME
 
-_ALIASED = re.compile(
-    r"(?P<model>[^@~^/:]+)@(?P<alias>[A-Za-z0-9][A-Za-z0-9._-]{0,63})(?P<rest>.*)"
-)
+_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_ALIASED = re.compile(rf"(?P<model>[^@~^/:]+)@(?P<alias>{_ALIAS.pattern})(?P<rest>.*)")
 _OWN = re.compile(r"[0-9]+|latest|best")  # what dlv itself means by a word after @
 MOST_LISTED = 1_000_000
 MOST_HITS, MOST_OFFSET = 100, 2000  # of one answer to a search, and of all
@@ -66,7 +65,7 @@ def set_alias(remote: Remote, reference: str, alias: str) -> Alias:
     model, _, number = reference.partition("@")
     if not number.isdigit():
         raise UsageError(
-            f"`{reference}` is not a version on {remote.name}",
+            f"an alias names a version by its number, not `{reference}`",
             hint=f"dlv remote alias {remote.name}:{model}@3 {alias}",
         )
     remote.store.call("PUT", _path(model, alias), {"number": int(number)})
@@ -79,6 +78,10 @@ def delete_alias(remote: Remote, model: str, alias: str) -> None:
 
 
 def _path(model: str, alias: str) -> str:
+    if _ALIAS.fullmatch(alias) is None:
+        raise UsageError(
+            f"`{alias}` cannot be an alias", why="letters, digits, `.`, `_` and `-` are allowed"
+        )
     return f"aliases/{quote(model, safe='')}/{quote(alias.lower(), safe='')}"
 
 

@@ -37,6 +37,8 @@ def emit_aliases(output: Output, name: str, url: str, aliases: Sequence[Alias]) 
     records = [{"model": a.model, "alias": a.alias, "number": a.number} for a in aliases]
     table = Table([Column("alias", fixed=True), Column("version")], rows)
     output.emit("remote", {**_document({name: url}), "aliases": records}, table, ids=labels)
+    if not aliases:
+        output.message("no aliases")
 
 
 def emit_collected(output: Output, name: str, url: str, done: Collected) -> None:

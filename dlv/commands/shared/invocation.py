@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from dlv.errors import DlvError, UnsafeInput, UsageError
+from dlv.errors import DlvError, NotFound, UnsafeInput, UsageError
 from dlv.terminal.output import Output
 
 if TYPE_CHECKING:
@@ -135,6 +135,8 @@ class Invocation:
             return self.look(words)
         data = words[-1]
         here = data.startswith("python:") or (self.directory / data).exists()
+        if remote == list(words[:-1]) and not here and Path(data).suffix and "@" not in data:
+            raise NotFound(f"no such file: {data}")
         if remote != list(words[:-1]) or not here:
             raise UsageError(
                 "versions here and on a remote cannot be evaluated together",
