@@ -172,6 +172,13 @@ def test_the_environment_names_a_database(
     assert dlv("hub", "user", "list", "--data", "nothing").code == 4, "an option comes first"
 
 
+def test_a_backup_into_the_hub_itself(hub: Dlv) -> None:
+    for folder in ("hub", "hub/objects", "hub/objects/backup"):
+        done = hub("backup", folder, "--data", "hub")
+        assert done.code == 2
+        assert "is a folder of the hub itself" in done.stderr
+
+
 def test_a_port_that_is_taken(dlv: Dlv) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

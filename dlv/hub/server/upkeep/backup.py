@@ -95,6 +95,7 @@ def back_up(
     """Add a backup to a folder; then delete all but the newest `keep` backups in it."""
     if keep is not None and keep < 1:
         raise UsageError("--keep must be at least 1")
+    _check_elsewhere(hub, folder)
     _create(folder)
     with _alone(folder):
         for path in (folder / "tmp").iterdir():
@@ -126,6 +127,14 @@ def back_up(
         durable.replace(folder / "backups" / f"{backup.name}.json", data, tmp_dir=folder / "tmp")
         deleted = 0 if keep is None else _prune(folder, keep)
     return Outcome(backup, len(copied), sum(copied), deleted, rows=counts, damaged=damaged)
+
+
+def _check_elsewhere(hub: Hub, folder: Path) -> None:
+    """Refuse the folders of the hub: old objects of a backup are deleted."""
+    path, settings = folder.resolve(), hub.settings
+    objects = None if "://" in settings.store else Path(settings.store).resolve()
+    if path == settings.data.resolve() or objects in (path, path / "objects", *path.parents):
+        raise UsageError(f"{folder} is a folder of the hub itself", hint="choose another folder")
 
 
 def _create(folder: Path) -> None:
