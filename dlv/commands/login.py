@@ -77,9 +77,11 @@ def run(call: Invocation, url: str, token_stdin: bool, keyring: bool, no_browser
 def _token() -> str:
     """Read a token from stdin; it is never taken from the command line, which others can see."""
     if sys.stdin.isatty():
-        sys.stderr.write("token: ")
-        sys.stderr.flush()
-    token = sys.stdin.readline(MOST_TOKEN).strip()
+        import getpass
+
+        token = getpass.getpass("token: ").strip()  # which does not show it
+    else:
+        token = sys.stdin.readline(MOST_TOKEN).strip()
     if not token:
         raise UsageError("no token on stdin", hint="dlv login URL --token-stdin < token.txt")
     return token

@@ -12,6 +12,7 @@ from dlv.commands.shared.options import argument, command, group, option
 from dlv.errors import UsageError
 from dlv.terminal.output import Line
 from dlv.terminal.table import Column, Table, Text, Time
+from dlv.views.values import plural
 
 _ADD = "dlv hub user add ada --data ./hub"
 _EXPECTED = re.compile(r"([1-9]\d{0,15}):([0-9a-f]{8,64})\Z")
@@ -74,6 +75,8 @@ def list_(
     )  # fmt: skip
     document = {"lines": lines, "faults": [], "newest": {"seq": newest[0], "hash": newest[1]}}
     call.output.emit("hub-audit", document, table, ids=[str(line["seq"]) for line in lines])
+    if not lines:
+        call.output.message("no lines" if place is None else f"no lines about {place}")
 
 
 @command(
@@ -119,5 +122,5 @@ def verify(
     if faults:
         call.output.warn("the audit log was changed from outside of the hub")
         return 6
-    call.output.message(f"{seq} lines of the audit log follow from each other")
+    call.output.message(f"the audit log is intact: {plural(seq, 'line')}")
     return None

@@ -52,7 +52,10 @@ def run(
     if listing:
         import dlv.hub.server.upkeep.backup as copies
 
-        _emit(call, copies.backups(place), 0, 0, 0)
+        found = copies.backups(place)
+        _emit(call, found, 0, 0, 0)
+        if not found:
+            call.output.message(f"no backups in {folder}")
         return None
     with opened_hub(call, data, database, store, create=False) as hub:
         import dlv.hub.server.upkeep.backup as backups

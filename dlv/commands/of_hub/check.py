@@ -79,7 +79,7 @@ def _emit(call: Invocation, report: Report) -> None:
         column = Column("object", least=20)
         tables.append(Table(["place", "leftover", column, "size", "state"], leftovers))
     wrong = sum(not each.repaired for each in report.faults)
-    counted = ", ".join(f"{many} {kind}" for kind, many in report.checked.items() if many)
+    counted = ", ".join(_counted(many, kind) for kind, many in report.checked.items() if many)
     found = "ok" if not wrong else f"{wrong} error{'s' if wrong > 1 else ''}"
     call.output.emit(
         "hub-check",
@@ -101,3 +101,9 @@ def _emit(call: Invocation, report: Report) -> None:
         Line(Text(found, "bold"), f"checked {counted}" if counted else "the hub is empty"),
         ids=[each.object for each in report.faults],
     )  # fmt: skip
+
+
+def _counted(many: int, kind: str) -> str:
+    """Say a number of things; the report has their plural."""
+    singular = {"aliases": "alias", "repositories": "repository"}.get(kind, kind.removesuffix("s"))
+    return f"{many} {singular if many == 1 else kind}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import socket
 import sys
@@ -145,8 +146,17 @@ def _bound(host: str, port: int) -> socket.socket:
         _, hint = denied(f"port {port}") or ("", None)
         raise UsageError(f"port {port} may not be used", why=error.strerror, hint=hint) from error
     except OSError as error:
-        raise Conflict(
-            f"cannot listen at {host}:{port}", why=error.strerror, hint="choose another --port"
+        place = f"{host}:{port}"
+        if error.errno == errno.EADDRINUSE:
+            raise Conflict(
+                f"cannot listen at {place}",
+                why="another program uses this port",
+                hint="choose another --port",
+            ) from error
+        # What follows in brackets repeats the address.
+        why = (error.strerror or "").partition(" (")[0]
+        raise UsageError(
+            f"cannot listen at {place}", why=why, hint="use --host with an address of this computer"
         ) from error
 
 

@@ -17,8 +17,8 @@ run = group(
     "user",
     """Add, change or list users.
 
-    Each user owns the namespace of the own name. An operator may see and change everything on the
-    hub.
+    Each user owns the namespace with their own name. An operator may see and change
+    everything on the hub.
     """,
     table={
         "add": ("of_hub.user:add", "Add a user"),

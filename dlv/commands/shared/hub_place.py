@@ -126,7 +126,9 @@ def opened_hub(
     address, objects, folder = hubs.places(folder, address, store or call.environ.get(STORE))
     path = folder / hubs.DATABASE
     if address == f"sqlite:///{path}" and not create and not path.exists():
-        raise NotFound(f"no hub in {folder}")
+        raise NotFound(
+            f"no hub in {folder}", hint=f"to begin one: dlv hub user add NAME --data {folder}"
+        )
     settings = Settings(database=address, store=objects, data=folder, url="http://localhost")
     hub = hubs.Hub(settings, call.environ)
     try:

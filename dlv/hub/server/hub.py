@@ -110,7 +110,7 @@ def places(data: Path | None, database: str | None, store: str | None) -> tuple[
     if data is None and (database is None or store is None):
         raise UsageError(
             "a hub needs a place for its data",
-            hint="dlv hub serve --data DIR, or --database postgresql://.. --store s3://..",
+            hint="use --data DIR, or --database postgresql://.. and --store s3://..",
         )
     folder = (data or Path.home() / ".cache" / "dlv" / "hub").absolute()
     return (database or f"sqlite:///{folder / DATABASE}", store or str(folder / OBJECTS), folder)

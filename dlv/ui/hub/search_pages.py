@@ -32,7 +32,7 @@ def home(context: Context, visitor: Visitor, _: Any) -> Any:
     for hit in found.hits:
         newest.setdefault((hit.repository, hit.record["name"]), hit)
     cards = [card_of(context, hit) for hit in list(newest.values())[:NEWEST]]
-    about = "Nothing is published here yet. In a repository:"
+    about = "Nothing that you may read is published here yet. To publish from a repository:"
     hint = f"dlv remote add origin {context.public('/NAMESPACE/REPOSITORY')} && dlv publish"
     return _page(context, visitor, "Models", cards, subtitle="Newest", empty=about, hint=hint)
 
