@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from dlv.dataclass import dataclass
 from dlv.errors import Conflict, NewerFormat, RemoteError, UsageError
-from dlv.hub.server import full_text, tables
+from dlv.hub.server import tables
 
 POOL = 24  # connections of one process
 # Of a large file, pages are read from the memory that the system keeps them in.
@@ -149,7 +149,6 @@ def _migrate(database: HubDatabase) -> None:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
         if not sa.inspect(connection).has_table(tables.state.name):
             tables.metadata.create_all(connection)
-            full_text.create(connection)
             _set_version(connection, tables.VERSION)
             return
         row = sa.select(tables.state.c.value).where(tables.state.c.key == "version")

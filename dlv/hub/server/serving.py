@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute
 from dlv.hub.server import routes as repository_routes
 from dlv.hub.server import routes_accounts, routes_hub, routes_search
 from dlv.hub.server.application import Application
+from dlv.hub.server.card_index import prepare
 from dlv.hub.server.cards import catch_up, make_later
 from dlv.hub.server.exchange import Route
 from dlv.hub.server.hub import Hub
@@ -67,6 +68,7 @@ def server(app: Any, hub: Hub) -> uvicorn.Server:
 
 def serve(hub: Hub, listening: socket.socket, pages: Sequence[BaseRoute] = ()) -> None:
     """Answer requests until the process is stopped; those in progress are answered."""
+    hub.after(lambda: prepare(hub.database))
     hub.after(lambda: catch_up(hub))
     try:
         server(application(hub, pages, to_stderr), hub).run(sockets=[listening])

@@ -232,15 +232,10 @@ card = sa.Table(
     sa.Index("card_manifest", "manifest"),
     sa.Index("card_repository", "repository_id", "id"),
     sa.Index("card_model", "repository_id", "name", "number"),
-    sa.Index("card_created", "created", "id"),
-    sa.Index("card_name", "name", "number", "id"),
-    sa.Index("card_bytes", "bytes", "id"),
-    sa.Index("card_parameters", "parameters", "id"),
-    sa.Index("card_network", "network", "id"),
     sqlite_autoincrement=True,
 )
 
-# dlv.hub.server.full_text keeps an index over `words`.
+# dlv.hub.server.card_index searches `words`, and the figures and layers below, in memory.
 card_text = sa.Table(
     "card_text",
     metadata,
@@ -264,7 +259,6 @@ card_figure = sa.Table(
     sa.Column("name", _plain(200), primary_key=True),
     sa.Column("kind", sa.String(8), primary_key=True),  # last, min, max; setting
     sa.Column("value", sa.Double, primary_key=True),
-    sa.Index("card_figure_value", "name", "kind", "value", "card_id"),
     sqlite_with_rowid=False,
 )
 
@@ -281,6 +275,5 @@ network_layer = sa.Table(
     metadata,
     sa.Column("network", Hash, primary_key=True),
     sa.Column("layer", _plain(200), primary_key=True),
-    sa.Index("network_layer_layer", "layer", "network"),
     sqlite_with_rowid=False,
 )
