@@ -100,7 +100,7 @@ def _emit(
 @command(
     "restore",
     examples=[f"{_BACKUP} && dlv hub restore ./backup --data ./restored",
-              "dlv hub restore ./backup --database postgresql://dlv@db/dlv --store s3://models"],
+              "dlv hub restore ./backup --store ./objects --data ./copy"],
     exits={**EXITS, 4: "no such backup", 5: "the hub is not empty",
            6: "the backup is corrupt, or lacks objects"},
 )  # fmt: skip
