@@ -145,7 +145,7 @@ def test_opening(hub: RunningHub, other: Repository, tmp_path: Path) -> None:
                 open_remote(other, "origin", f"{hub.url}/ada/{name}", environ)
     with pytest.raises(RemoteError, match="does not accept the token") as caught:
         open_remote(other, "origin", url, {"DLV_TOKEN": "dlv_wrong-token"})
-    assert caught.value.hint == f"dlv login {hub.url}"
+    assert caught.value.hint == "set it to a valid token, or unset it to use that of dlv login"
     assert "wrong-token" not in str(caught.value)
     environ = {"DLV_TOKEN": hub.token, "DLV_TOKEN_URL": "https://hub.example.com"}
     with pytest.raises(RemoteError, match="or it is private"):  # the token is for another hub

@@ -119,7 +119,15 @@ class HubStore(Store):
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         data = b"" if body is None else json.dumps(body).encode()
-        reply = self._request(method, path, body=data, most=MOST_ANSWER, repeats=method != "POST")
+        accepted = (400, 422) if path == "search" else ()
+        reply = self._request(
+            method, path, body=data, most=MOST_ANSWER, repeats=method != "POST", accepted=accepted
+        )
+        if reply.status >= 300:
+            message, why = _said(reply)
+            if message is None:
+                raise self._refused(reply)
+            raise UsageError(message, why=None if why and message in why else why)
         return self._json(reply, path, MOST_ANSWER) if reply.body else None
 
     def create_remote(self) -> bytes:
@@ -509,8 +517,6 @@ def refusal(url: str, hub: str, with_token: bool, reply: Reply) -> DlvError | No
     message, why = _said(reply)
     login = f"dlv login {hub}"
     match reply.status:
-        case 400 | 422 if message is not None:
-            return UsageError(message, why=None if why and message in why else why)
         case 401:
             verb = "does not accept the token" if with_token else "requires a token"
             return RemoteError(f"{hub} {verb}", why=message, hint=login)
