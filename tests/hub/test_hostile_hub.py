@@ -145,7 +145,14 @@ def refusal_of(call: Callable[[HubStore], object], store: HubStore) -> Exception
     return Exception("nothing")
 
 
-@pytest.mark.parametrize("lie", HTTP_LIES)
+# The client waits for what these say will come.
+PATIENT = ("a length that is not a number", "a negative length")
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [pytest.param(lie, marks=[pytest.mark.slow] if lie in PATIENT else []) for lie in HTTP_LIES],
+)
 def test_broken_http(hub: HostileHub, lie: str) -> None:
     """Every way to read and to write ends with a typed error, soon and with little memory."""
     hub.answer = HTTP_LIES[lie]

@@ -201,8 +201,15 @@ class _Killed(Exception):
     """The process ends here: nothing of it goes on."""
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("kill", [False, True], ids=["cut", "kill"])
+@pytest.mark.parametrize(
+    ("kill", "after"),
+    [
+        pytest.param(False, False, marks=pytest.mark.slow, id="cut-before"),
+        pytest.param(False, True, id="cut-after"),
+        pytest.param(True, False, id="kill-before"),
+        pytest.param(True, True, marks=pytest.mark.slow, id="kill-after"),
+    ],
+)
 def test_a_fault_at_every_request(
     lived: Repository,
     tmp_path: Path,

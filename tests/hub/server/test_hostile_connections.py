@@ -254,6 +254,7 @@ def test_endless_bodies_end(prey: Prey) -> None:
     _alive(prey)
 
 
+@pytest.mark.slow
 def test_memory_with_sixteen_uploads(prey: Prey) -> None:
     """16 x 64 MiB at once: some are asked to come back, and the process stays small."""
     _alive(prey)

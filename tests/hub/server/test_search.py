@@ -94,7 +94,7 @@ def test_databases_find_what_a_plain_loop_finds(both: Both, seed: int) -> None:
 def test_who_may_read_what(both: Both) -> None:
     """Against the rules written down a second time, for every kind of caller."""
     counts = set()
-    for user in range(both.sample.users + 1):
+    for user in range(0, both.sample.users + 1, 3):
         for namespace in (None, f"user{user}", "user3"):
             for repository in (None, "repo5"):
                 for operator in (False, True):
