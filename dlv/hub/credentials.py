@@ -82,7 +82,7 @@ def _credential(hub: str, entry: Mapping[str, Any]) -> Credential:
 
 
 def _read(path: Path) -> bytes | None:
-    """Return the file, if it belongs to this user and nobody else can read it."""
+    """Return the file. It must belong to this user and be unreadable for others."""
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(path, flags)

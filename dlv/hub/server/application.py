@@ -112,7 +112,7 @@ class Application:
     def _log_request(
         self, scope: Scope, record: dict[str, Any], status: int, seconds: float, sent: int
     ) -> None:
-        # No query and no header: these can have secrets, and searches are nobody's business.
+        # Queries and headers are left out: they can contain secrets, and searches are private.
         line = {
             "time": timestamp(),
             "level": "error" if status >= 500 else "info",
@@ -331,7 +331,7 @@ def _by_path(routes: Iterable[Route]) -> Iterable[list[Route]]:
     grouped: dict[str, list[Route]] = {}
     for route in routes:
         grouped.setdefault(route.path, []).append(route)
-    # Fixed words come before names, so that /v1/search is no namespace.
+    # Fixed words come before parameters, so that /v1/search is not read as a namespace.
     return sorted(grouped.values(), key=lambda same: _order(same[0].path))
 
 

@@ -27,7 +27,7 @@ def record(
 ) -> None:
     """Append a line, in the transaction of what it tells of."""
     if connection.dialect.name == "postgresql":
-        # Until the end of the transaction nobody else appends, so that the chain has no forks.
+        # Other transactions wait until this one ends, so the chain cannot fork.
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
     columns = tables.audit.c
     newest = sa.select(columns.seq, columns.hash).order_by(columns.seq.desc()).limit(1)

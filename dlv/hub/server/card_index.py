@@ -88,7 +88,7 @@ class Lists:
         """Return which of `size` numbers a word has, or any word with this beginning."""
         marked = np.zeros(size, bool)
         words = self._vocabulary.beginning(word) if prefix else [word]
-        lists = [self._lists[each].tobytes() for each in words if each in self._lists]
+        lists = [self._lists[entry].tobytes() for entry in words if entry in self._lists]
         marked[np.frombuffer(b"".join(lists), np.intc)] = True
         return marked
 

@@ -55,15 +55,15 @@ def insert(connection: sa.Connection, cards: Sequence[tuple[int, Rows]]) -> None
     if not cards:
         return
     statement = sa.insert(tables.card).returning(tables.card.c.id, sort_by_parameter_order=True)
-    rows = [{"repository_id": repository, **each.card} for repository, each in cards]
+    rows = [{"repository_id": repository, **card_rows.card} for repository, card_rows in cards]
     keys = connection.execute(statement, rows).scalars().all()
-    keyed = list(zip(keys, (each for _, each in cards), strict=True))
-    texts = [{"card_id": key, **each.text} for key, each in keyed]
+    keyed = list(zip(keys, (card_rows for _, card_rows in cards), strict=True))
+    texts = [{"card_id": key, **card_rows.text} for key, card_rows in keyed]
     connection.execute(sa.insert(tables.card_text), texts)
     figures = [
         {"card_id": key, "name": name, "kind": kind, "value": value}
-        for key, each in keyed
-        for name, kind, value in each.figures
+        for key, card_rows in keyed
+        for name, kind, value in card_rows.figures
     ]
     if figures:
         connection.execute(sa.insert(tables.card_figure), figures)

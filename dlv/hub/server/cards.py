@@ -61,7 +61,7 @@ def make_cards(
     count, failures = 0, list[DlvError]()
     versions = list(due.missing.values())
     for start in range(0, len(versions), TOGETHER):
-        made: list[NewCard] = []
+        new_cards: list[NewCard] = []
         with tempfile.TemporaryDirectory(dir=hub.tmp) as folder:
             maker = CardMaker(hub.store_of(uuid), Path(folder))
             for version in versions[start : start + TOGETHER]:
@@ -74,8 +74,8 @@ def make_cards(
                 if error is not None:
                     hub.log("card", f"{label}:{version.name}@{version.number}", error)
                 if new is not None:
-                    made.append(new)
-        count += _write(hub, repository_id, made, model)
+                    new_cards.append(new)
+        count += _write(hub, repository_id, new_cards, model)
     if failures:
         raise failures[0]
     return count
@@ -196,20 +196,20 @@ def _ref(hub: Hub, repository_id: int, version: _Published) -> Ref | None:
     return None if data is None else decode_ref(bytes(data), f"ref {version.name}@{version.number}")
 
 
-def _write(hub: Hub, repository_id: int, made: Sequence[NewCard], model: str | None) -> int:
+def _write(hub: Hub, repository_id: int, new_cards: Sequence[NewCard], model: str | None) -> int:
     """Write cards of versions that still count, and delete those of others."""
     repository = tables.repository
     with hub.database.writing() as connection:
         if connection.dialect.name == "postgresql":
-            # The row is not locked, so that nobody who publishes waits for cards.
+            # Publishers lock the row of the repository. This lock does not make them wait.
             lock = sa.func.pg_advisory_xact_lock((_LOCK << 32) + repository_id % (1 << 32))
             connection.execute(sa.select(lock))
         query = sa.select(repository.c.id).where(repository.c.id == repository_id)
         query = query.with_for_update(key_share=True, read=True)
         if connection.execute(query).first() is None:
-            return 0  # it was deleted meanwhile
+            return 0  # the repository was deleted
         due = _due(connection, repository_id, model)
-        wanted = [new for new in made if _still_due(due, new)]
+        wanted = [new for new in new_cards if _still_due(due, new)]
         if not wanted and not due.stale:
             return 0
         card_rows.delete(connection, due.stale)

@@ -155,7 +155,7 @@ class Catalogues:
 
     @contextmanager
     def current(self, key: int) -> Iterator[Repository]:
-        """Yield a catalogue as the database is now; nobody else uses it meanwhile."""
+        """Lock a catalogue, bring it up to date, and yield it."""
         with self._lock:
             catalogue = self._kept.get(key)
             if catalogue is None:

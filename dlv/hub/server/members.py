@@ -124,7 +124,7 @@ def remove_member(connection: sa.Connection, caller: Caller, place: str, user: s
 
 
 def _locked(connection: sa.Connection, namespace: str) -> sa.Row[int, str, str] | None:
-    """Return a namespace; until the end of the transaction nobody else changes its members."""
+    """Return a namespace and lock its members until the transaction ends."""
     query = sa.select(_account.id, _account.kind, _account.name).where(_account.name == namespace)
     return connection.execute(query.with_for_update(key_share=True)).first()
 

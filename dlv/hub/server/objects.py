@@ -189,7 +189,7 @@ def _present(
 ) -> set[tuple[str, str]]:
     """Return (kind, hash) of the objects that are there, and note that they were wanted now."""
     table = tables.object_
-    found: set[tuple[str, str]] = set()
+    present: set[tuple[str, str]] = set()
     for kind, hashes in _by_kind((each.kind, each.hash) for each in wanted):
         own = sa.and_(
             table.c.repository_id == repository_id, table.c.kind == kind, table.c.hash.in_(hashes)
@@ -203,8 +203,8 @@ def _present(
             )
         if rows:
             connection.execute(sa.update(table).where(own).values(touched=timestamp()))
-        found |= {(kind, row.hash) for row in rows}
-    return found
+        present |= {(kind, row.hash) for row in rows}
+    return present
 
 
 def _by_kind(keys: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
@@ -222,24 +222,24 @@ def uploads(
 ) -> list[Upload]:
     """Return the uploads that have begun of these objects."""
     columns = tables.upload.c
-    found: list[Upload] = []
+    begun: list[Upload] = []
     for kind, hashes in _by_kind((each.kind, each.hash) for each in wanted):
         query = sa.select(
             columns.kind, columns.hash, columns.size, columns.offset, columns.nonce
         ).where(
             columns.repository_id == repository_id, columns.kind == kind, columns.hash.in_(hashes)
         )
-        found += [Upload(**row) for row in connection.execute(query).mappings()]
-    return found
+        begun += [Upload(**row) for row in connection.execute(query).mappings()]
+    return begun
 
 
 def upload_of(hub: Hub, place: Place, kind: str, digest: str) -> Upload:
     """Return an upload that has begun; 404 if there is none."""
     with hub.database.reading() as connection:
-        found = uploads(connection, place.id, [Wanted(kind, digest, 0)])
-    if not found:
+        begun = uploads(connection, place.id, [Wanted(kind, digest, 0)])
+    if not begun:
         raise Refused(404, "no such upload", hint="ask for it with `batch` first")
-    return found[0]
+    return begun[0]
 
 
 def _begin(
@@ -495,7 +495,7 @@ class Collected:
 def collect(
     hub: Hub, caller: Caller, place: Place, grace: datetime.timedelta, *, dry_run: bool
 ) -> Collected:
-    """Delete objects that no version needs and that nobody wanted for a time."""
+    """Delete objects that no version needs and no client has asked for within `grace`."""
     table, need = tables.object_, tables.need
     needed = sa.exists().where(
         need.c.repository_id == table.c.repository_id,
@@ -508,7 +508,7 @@ def collect(
     before = timestamp(current_moment() - grace)
     columns = tables.lease.c
     with ExitStack() as stack:
-        held = None if dry_run else stack.enter_context(_alone(hub, place))
+        check_lock = None if dry_run else stack.enter_context(_alone(hub, place))
         with hub.database.writing() as connection:
             lock(connection, place.id)
             now = timestamp()
@@ -535,8 +535,8 @@ def collect(
             if due:
                 count = f"{len(due)} objects, {sum(row.size for row in due)} bytes"
                 audit.record(connection, caller, "repository.gc", place.label, None, count)
-        if held is not None:
-            _delete_marked(hub, place, [(row.kind, row.hash) for row in due], held)
+        if check_lock is not None:
+            _delete_marked(hub, place, [(row.kind, row.hash) for row in due], check_lock)
             drop_expired(hub, place)
     waiting = [row for row in unneeded if row not in due]
     until = None
@@ -590,7 +590,7 @@ def _delete_marked(
 
 
 def drop_expired(hub: Hub, place: Place) -> None:
-    """Give up uploads that nobody continues, and leases that have ended."""
+    """Delete uploads and leases that have expired."""
     columns, now = tables.upload.c, timestamp()
     query = sa.select(
         columns.kind, columns.hash, columns.size, columns.offset, columns.nonce

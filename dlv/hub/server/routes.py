@@ -113,10 +113,10 @@ def list_records(call: Exchange) -> Answer:
 def show_ref(call: Exchange) -> Answer:
     with call.hub.database.reading() as connection:
         seq = _seq(call.parts["seq"])
-        found = repositories.record_of(connection, call.place.id, call.parts["name"], seq)
-    if found is None:
+        ref = repositories.record_of(connection, call.place.id, call.parts["name"], seq)
+    if ref is None:
         raise not_found()
-    record, digest = found
+    record, digest = ref
     return _conditional(call, digest, {"Cache-Control": "no-cache"}) or Answer(
         200, record, {"ETag": f'"{digest}"', "Cache-Control": "no-cache"}
     )

@@ -51,7 +51,7 @@ def server(app: Any, hub: Hub) -> uvicorn.Server:
         http=Protocol,  # the faster parser of uvicorn accepts headers of any size
         ws="none",
         log_config=None,
-        log_level="error",  # not each request that is no HTTP
+        log_level="error",  # without a line for every malformed request
         access_log=False,
         lifespan="off",
         server_header=False,

@@ -186,8 +186,8 @@ def tokens(
     )
     if number is not None:
         query = query.where(_token.id == number)
-    found = [Token(**row) for row in connection.execute(query).mappings()]
-    return [token for token in found if within is None or _scope(token).within(within)]
+    listed = [Token(**row) for row in connection.execute(query).mappings()]
+    return [token for token in listed if within is None or _scope(token).within(within)]
 
 
 def _scope(token: Token) -> Scope:

@@ -248,7 +248,7 @@ class Mirrors:
             return 0.0
 
     def _alone(self, uuid: str, work: Callable[[], object]) -> bool:
-        """Do this if nobody reads or changes a mirror; return whether it was done."""
+        """Run `work` unless the mirror is in use; return whether it ran."""
         try:
             now = fcntl.LOCK_EX | fcntl.LOCK_NB
             with self._locked(uuid, "refresh", now), self._locked(uuid, "use", now):

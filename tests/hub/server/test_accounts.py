@@ -364,7 +364,7 @@ def test_a_session_is_no_token(hub_database: HubDatabase) -> None:
     with hub_database.writing() as connection:
         assert tokens.end_session(connection, session, "-")
         assert not tokens.end_session(connection, session, "-")
-        assert not tokens.end_session(connection, secret, "-"), "a token is no session"
+        assert not tokens.end_session(connection, secret, "-"), "a token must not end as a session"
     assert caller(hub_database, session, "session") is None
     assert [line[0] for line in actions(hub_database)[2:]] == ["session.start", "session.end"]
 

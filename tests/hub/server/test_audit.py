@@ -54,7 +54,7 @@ def test_a_changed_value_is_found(filled: HubDatabase, column: str) -> None:
 
 
 def test_a_line_with_a_new_hash_is_found(filled: HubDatabase) -> None:
-    """Whoever knows how lines are hashed must write all that follow again."""
+    """An attacker who knows the hash must rewrite all lines that follow."""
     with filled.reading() as connection:
         line = audit.lines(connection, after=3, most=1)[0]
     line["actor"] = "eve"

@@ -83,7 +83,7 @@ HARM: dict[str, tuple[sa.Executable, str, bool]] = {
     "a column differs": (
         sa.update(ref).where(ref.c.name == "net", ref.c.seq == 2).values(number=7), "history", False
     ),
-    "a record is no record": (
+    "a record that is not valid": (
         sa.update(ref).where(ref.c.name == "other").values(record=b"{}"), "history", False
     ),
     "a need is missing": (sa.delete(need).where(need.c.kind == "packs"), "need", True),

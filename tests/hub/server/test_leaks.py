@@ -95,7 +95,7 @@ def _batch(name: str, hashes: Sequence[str]) -> tuple[str, dict[str, Any]]:
 
 
 def test_dedupe_leak_by_batch(houses: Houses) -> None:
-    """Objects of others are sent again as if nobody had them."""
+    """Objects that another repository has must be sent again."""
     pack = next(digest for kind, digest in houses.secret.version.objects if kind == "packs")
     path, body = _batch("eve/mine", [pack, ABSENT])
     reply = houses.send("POST", path, body=body)

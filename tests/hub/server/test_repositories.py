@@ -86,7 +86,7 @@ def test_rules_of_the_history(bench: Bench) -> None:
 
 
 def test_push_race_of_sixteen(bench: Bench) -> None:
-    """One of many that append the same entry wins; nobody forks the history."""
+    """Of many writers that append the same entry one wins, and the history does not fork."""
     site, place, caller = bench.site, bench.place, bench.site.caller("ada")
     versions = [Version.of("net", f"message {number}", b"%d" % number) for number in range(16)]
     for version in versions:

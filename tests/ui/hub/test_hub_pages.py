@@ -208,7 +208,7 @@ def test_a_session_is_no_token(team: Team) -> None:
     answer = team.running.get("/v1/me", Authorization=f"Bearer {team.ada}")
     assert answer.status == 401
     assert team.running.get("/v1/acme/secret", team.ada).status == 404
-    page = team.running.get("/acme/secret", team.token)  # and a token is no session
+    page = team.running.get("/acme/secret", team.token)  # a token does not work as a session
     assert page.status == 404
 
 

@@ -1,7 +1,7 @@
 """Back up a hub that is in use, and restore it.
 
 A backup copies the database first, as of one moment, and then the objects that this copy names.
-Objects never change, so they can be copied at leisure. Those that were deleted meanwhile are no
+Objects never change, so they can be copied later. Those that were deleted in between are no
 longer named by a second copy of the database, which is then made. A folder holds any number of
 backups, and each object once:
 

@@ -1,7 +1,7 @@
 """Check a hub: histories, what versions need, sizes and hashes of objects, counters, audit log.
 
 The database says what must be in the store. A hub can be checked while it is being used: what was
-changed meanwhile is looked up again before it counts as an error.
+changed during the check is looked up again before it counts as an error.
 """
 
 from __future__ import annotations
@@ -278,7 +278,7 @@ class Checker:
             manifest, name, kind, digest = row
             missing = row in needs
             if self._newer(rows, name):
-                continue  # published or retired meanwhile
+                continue  # published or retired during the check
             if self.repair:
                 self._correct_need(rows.id, row, missing=missing)
             why = "is not noted as needed" if missing else "is noted, but the version lacks it"
@@ -345,7 +345,7 @@ class Checker:
         if size == rows.objects[name]:
             return None
         if not self._has_row(rows.id, *name):
-            return None  # deleted meanwhile
+            return None  # deleted during the check
         if size is None:
             return "it is missing in the store"
         return f"it has {size} bytes instead of {rows.objects[name]}"
@@ -398,9 +398,9 @@ class Checker:
             return list(connection.execute(query).scalars())
 
     def _delete_object(self, rows: _Repository, store: Store, key: str) -> bool:
-        """Delete bytes, unless somebody is sending them.
+        """Delete bytes, unless a client is sending them.
 
-        A row that says `deleting` keeps publishers away from an object meanwhile.
+        A row that says `deleting` keeps publishers away from the object until then.
         """
         match = _OBJECT.match(key)
         if match is None:
