@@ -414,6 +414,12 @@ class RemoteRepo(Repo):
     def __repr__(self) -> str:
         return f"<dlv remote {self.remote.url}>"
 
+    def __getitem__(self, reference: str) -> Version:
+        import dlv.hub.service as service
+
+        (numbered,) = service.resolved(self.remote, [reference])
+        return super().__getitem__(numbered)
+
     def _refresh(self, reference: str | None = None) -> None:
         import dlv.hub.mirror as mirror
 

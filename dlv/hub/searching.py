@@ -45,7 +45,7 @@ def search(
     words: list[str] = []
     clauses: list[Clause] = []
     for term in terms_of(text):
-        figure = FIGURE.match(term)
+        figure = figure_of(term)
         field, colon, value = term.partition(":")
         if figure is not None:
             clauses.append(_figure(db, term, figure))
@@ -79,6 +79,20 @@ def terms_of(text: str) -> list[str]:
         return text.split()
 
 
+def figure_of(term: str) -> re.Match[str] | None:
+    """Divide a condition such as accuracy>0.9; None for a word."""
+    match = FIGURE.match(term)
+    if match is None and ("<" in term or ">" in term):
+        raise UsageError(f"`{term}` is not a condition", hint="write it like accuracy>0.9")
+    return match
+
+
+def missing_figure(name: str, known: Collection[str]) -> NotFound:
+    return NotFound(
+        f"no version has the metric or hyperparameter `{name}`", did_you_mean=nearest(name, known)
+    )
+
+
 def _figure(db: Database, term: str, match: re.Match[str]) -> Clause:
     try:
         value = float(match["value"])
@@ -95,7 +109,4 @@ def _figure(db: Database, term: str, match: re.Match[str]) -> Clause:
 def _check_name(db: Database, name: str) -> None:
     known = cards.names(db)
     if name not in known:
-        raise NotFound(
-            f"no version has the metric or hyperparameter `{name}`",
-            did_you_mean=nearest(name, known),
-        )
+        raise missing_figure(name, known)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -90,30 +90,35 @@ def resolved(remote: Remote, references: Sequence[str]) -> list[str]:
 
     Without a reference that can have one, the hub is not contacted.
     """
-    matches = [_ALIASED.fullmatch(text) for text in references]
-    if not remote.store.managed or not any(match and _is_alias(match) for match in matches):
+    if not remote.store.managed or not any(map(has_alias, references)):
         return list(references)
     known = {(alias.model, alias.alias): alias.number for alias in aliases(remote)}
-    return [
-        text if match is None or not _is_alias(match) else _numbered(remote, match, known)
-        for text, match in zip(references, matches, strict=True)
-    ]
+    try:
+        return [numbered(text, known, f"{remote.name}:") for text in references]
+    except NotFound as error:
+        error.hint = f"dlv remote alias {remote.name}"
+        raise
 
 
-def _is_alias(match: re.Match[str]) -> bool:
-    return _OWN.fullmatch(match["alias"]) is None
+def has_alias(reference: str) -> bool:
+    """Whether a reference names a version by an alias."""
+    match = _ALIASED.fullmatch(reference)
+    return match is not None and _OWN.fullmatch(match["alias"]) is None
 
 
-def _numbered(remote: Remote, match: re.Match[str], known: Mapping[tuple[str, str], int]) -> str:
+def numbered(reference: str, known: Mapping[tuple[str, str], int], where: str = "") -> str:
+    """Replace the alias of a reference; `known`: numbers by model and alias."""
+    match = _ALIASED.fullmatch(reference)
+    if match is None or not has_alias(reference):
+        return reference
     model, alias = match["model"], match["alias"].lower()
     number = known.get((model, alias))
     if number is None:
-        words: Collection[str] = [word for name, word in known if name == model]
+        words = [word for name, word in known if name == model]
         raise NotFound(
-            f"{remote.name}:{model} has no alias `{alias}`",
+            f"{where}{model} has no alias `{alias}`",
             why=f"it has {', '.join(words)}" if words else None,
-            did_you_mean=[f"{remote.name}:{model}@{word}" for word in nearest(alias, words)],
-            hint=f"dlv remote alias {remote.name}",
+            did_you_mean=[f"{where}{model}@{word}" for word in nearest(alias, words)],
         )
     return f"{model}@{number}{match['rest']}"
 

@@ -32,6 +32,8 @@ EXTRAS = {
     "ui": ("starlette", "dlv ui"),
     "plots": ("matplotlib", "charts of dlv plots as PNG"),
     "remote": ("obstore", "remotes in object stores and on web servers"),
+    "hub": ("sqlalchemy", "dlv hub serve"),
+    "keyring": ("keyring", "tokens of hubs in the keyring of the operating system"),
     "pandas": ("pandas", "answers of queries as a DataFrame"),
     "optuna": ("optuna", "evaluate .. using tpe"),
     "ray": ("ray", "evaluate .. on ray, dlv archive --on ray"),

@@ -31,6 +31,9 @@ ELSEWHERE = {
     "remote": "a key of the configuration",
     "search": "cards in a cache, which are read again from the remote",
     "clone": "a new repository, with what pull does",
+    "hub": "another data folder: tests/hub/test_deployment.py kills its servers",
+    "login": "one file outside of any repository, written whole",
+    "logout": "the same file",
 }
 READING = {"desc", "diff", "doctor", "help", "log", "metrics", "show", "stats", "status", "verify"}
 SLICES = 4  # so that the processes of a test run share the points

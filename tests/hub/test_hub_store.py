@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
+import dlv
 import dlv.hub.maintenance as maintenance
 import dlv.hub.pull as pulling
 import dlv.hub.push as pushing
@@ -209,7 +210,9 @@ def test_retire_and_collect(lived: Repository, other: Repository, hub: RunningHu
     assert ref.manifest not in {version.id for version in pulled.versions}
 
 
-def test_aliases(lived: Repository, other: Repository, hub: RunningHub) -> None:
+def test_aliases(
+    lived: Repository, other: Repository, hub: RunningHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, opened = push(lived, hub, "lenet@2")
     assert service.aliases(opened) == []
     assert service.resolved(opened, ["lenet@2", "lenet@latest", "lenet"]) == [
@@ -222,6 +225,8 @@ def test_aliases(lived: Repository, other: Repository, hub: RunningHub) -> None:
     request = pulling.Request(names=["lenet@production"], author="Bob")
     pulled = pulling.pull(other, remote(other, hub), request)
     assert [v.id for v in pulled.versions] == [opened.history.known("lenet")[0].manifest]
+    monkeypatch.setenv("DLV_TOKEN", hub.token)
+    assert dlv.open(opened.url)["lenet@production"].id == pulled.versions[0].id
     with pytest.raises(NotFound, match="no alias `producton`") as caught:
         service.resolved(opened, ["lenet@producton"])
     assert caught.value.did_you_mean == ["origin:lenet@production"]

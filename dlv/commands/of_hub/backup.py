@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dlv.commands.shared.hub_place import EXITS, hub_options, opened_hub, store_option
+from dlv.commands.shared.hub_place import EXITS, completed, hub_options, opened_hub, store_option
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import argument, command, option
 from dlv.terminal.output import Line
@@ -69,7 +69,7 @@ def run(
     _emit(call, [made.backup], made.copied, made.copied_bytes, made.deleted)
     if made.damaged:
         call.output.warn(f"the hub lacks {len(made.damaged)} objects; the rest was saved")
-        call.output.hint("dlv hub check --full")
+        call.output.hint(completed("dlv hub check --full", data, database, store))
         return 6
     return None
 
@@ -148,6 +148,6 @@ def restore(
     call.output.emit("hub-restore", document, line, ids=[done.backup.name])
     if done.damaged:
         call.output.warn(f"the backup lacks {len(done.damaged)} objects")
-        call.output.hint("dlv hub check")
+        call.output.hint(completed("dlv hub check", data, database, store))
         return 6
     return None

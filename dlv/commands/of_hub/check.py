@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dlv.commands.shared.hub_place import EXITS, hub_options, opened_hub, store_option
+from dlv.commands.shared.hub_place import EXITS, completed, hub_options, opened_hub, store_option
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import command, option
 from dlv.terminal.output import Line
@@ -57,7 +57,7 @@ def run(
     if left and not repair:
         size = sum(each.size for each in left)
         call.output.message(f"{len(left)} leftovers ({size:,} bytes)")
-        call.output.hint("to delete them: dlv hub check --repair")
+        call.output.hint(completed("to delete them: dlv hub check --repair", data, database, store))
     return None if report.ok else 6
 
 

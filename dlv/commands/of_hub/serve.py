@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import signal
-import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -13,9 +11,11 @@ import click
 from dlv.commands.shared.hub_place import EXITS, check_installed, hub_options, named, parse_size
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import command, option
-from dlv.errors import Conflict, UsageError, denied
+from dlv.errors import UsageError
 
 if TYPE_CHECKING:
+    import socket
+
     from dlv.hub.server.hub import Hub
     from dlv.hub.server.settings import OpenId
 
@@ -38,6 +38,18 @@ PORT = 8787
 @option("--url", metavar="URL", help="Tell clients this address, such as that of a proxy.")
 @option("--direct", is_flag=True, help="Let clients fetch packs from the store itself.")
 @option("--quota", metavar="SIZE", help="Limit namespaces without a quota [default: unlimited].")
+@option(
+    "--requests",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Limit requests of a token to N a minute [default: 6000].",
+)
+@option(
+    "--anonymous-requests",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Limit requests of an address without a token to N a minute [default: 1200].",
+)
 @option("--trusted-proxies", metavar="HOSTS", help="Trust proxies here [default: 127.0.0.1].")
 @option("--openid-issuer", metavar="URL", help="Log in users at an OpenID Connect provider.")
 @option("--openid-client", metavar="ID", help="Use this client id there.")
@@ -58,6 +70,8 @@ def run(
     url: str | None,
     direct: bool,
     quota: str | None,
+    requests: int | None,
+    anonymous_requests: int | None,
     trusted_proxies: str | None,
     openid_issuer: str | None,
     openid_client: str | None,
@@ -73,6 +87,7 @@ def run(
     check_installed()
     import dlv.hub.server.accounts as accounts
     import dlv.hub.server.hub as hubs
+    import dlv.hub.server.listening as listening
     from dlv.hub.server.settings import Limits, Settings
 
     folder, address = named(call, data, database)
@@ -80,10 +95,14 @@ def run(
         folder = call.directory / call.environ["DLV_HUB_DATA"]
     address, objects, folder = hubs.places(folder, address, store or call.environ.get(STORE))
     openid = _openid(call, openid_issuer, openid_client, domains)
-    limits = Limits(quota=None if quota is None else parse_size(quota))
+    limits = Limits(
+        quota=None if quota is None else parse_size(quota),
+        requests=requests or Limits.requests,
+        anonymous=anonymous_requests or Limits.anonymous,
+    )
     host = host or "127.0.0.1"
-    with _bound(host, PORT if port is None else port) as listening:
-        public = url or _address(host, listening.getsockname()[1])
+    with listening.listen(host, PORT if port is None else port) as bound:
+        public = url or listening.address(host, bound.getsockname()[1])
         if not public.startswith(("http://", "https://")):
             raise UsageError(f"--url must be an http:// or https:// address, not `{public}`")
         proxies = trusted_proxies or "127.0.0.1"
@@ -108,7 +127,7 @@ def run(
                 first = "dlv hub user add NAME --operator"
                 call.output.message(f"no users yet; to add the first one: {first}{place}")
             call.output.message("Serving the hub; press Ctrl-C to stop")
-            _serve(hub, listening)
+            _serve(hub, bound)
         except KeyboardInterrupt:
             call.output.message("stopped")
         finally:
@@ -116,11 +135,11 @@ def run(
             hub.close()
 
 
-def _serve(hub: Hub, listening: socket.socket) -> None:
+def _serve(hub: Hub, bound: socket.socket) -> None:
     import dlv.hub.server.serving as serving
     import dlv.ui.hub.site as site
 
-    serving.serve(hub, listening, site.pages(hub))
+    serving.serve(hub, bound, site.pages(hub))
 
 
 def _openid(
@@ -136,30 +155,3 @@ def _openid(
     if client is None or not secret:
         raise UsageError(f"--openid-issuer requires --openid-client, and the variable {SECRET}")
     return OpenId(issuer, client, secret, domains)
-
-
-def _bound(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=2048)
-    except PermissionError as error:
-        _, hint = denied(f"port {port}") or ("", None)
-        raise UsageError(f"port {port} may not be used", why=error.strerror, hint=hint) from error
-    except OSError as error:
-        place = f"{host}:{port}"
-        if error.errno == errno.EADDRINUSE:
-            raise Conflict(
-                f"cannot listen at {place}",
-                why="another program uses this port",
-                hint="choose another --port",
-            ) from error
-        # What follows in brackets repeats the address.
-        why = (error.strerror or "").partition(" (")[0]
-        raise UsageError(
-            f"cannot listen at {place}", why=why, hint="use --host with an address of this computer"
-        ) from error
-
-
-def _address(host: str, port: int) -> str:
-    everywhere = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
-    return f"http://{everywhere.get(host, f'[{host}]' if ':' in host else host)}:{port}"

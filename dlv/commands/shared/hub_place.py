@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from urllib.parse import urlsplit
 
 from dlv.commands.shared.invocation import Invocation
 from dlv.commands.shared.options import option
-from dlv.errors import NotFound, UsageError, require
+from dlv.errors import DlvError, NotFound, UsageError, require
 
 if TYPE_CHECKING:
     from dlv.hub.server.access import Caller
@@ -88,9 +89,28 @@ def opened(
         address = f"sqlite:///{path}"
     opened_database = open_database(address)
     try:
-        yield opened_database
+        with _complete_hints(data, database):
+            yield opened_database
     finally:
         opened_database.close()
+
+
+@contextmanager
+def _complete_hints(*place: str | None) -> Iterator[None]:
+    """Let commands in hints name the same hub as the command that failed."""
+    try:
+        yield
+    except DlvError as error:
+        error.hint = error.hint and completed(error.hint, *place)
+        raise
+
+
+def completed(hint: str, data: str | None, database: str | None, store: str | None = None) -> str:
+    """Add the options that name the hub to the command at the end of a hint."""
+    if "dlv hub " not in hint:
+        return hint
+    options = {"--data": data, "--database": database, "--store": store}
+    return " ".join([hint, *(f"{name} {shlex.quote(at)}" for name, at in options.items() if at)])
 
 
 def parse_size(text: str) -> int:
@@ -132,6 +152,7 @@ def opened_hub(
     settings = Settings(database=address, store=objects, data=folder, url="http://localhost")
     hub = hubs.Hub(settings, call.environ)
     try:
-        yield hub
+        with _complete_hints(data, database, store):
+            yield hub
     finally:
         hub.close()

@@ -238,6 +238,12 @@ class CardIndex:
         marked[slots if op is None else slots[_COMPARE[op](values, value)]] = True
         return marked
 
+    def figures_of(self, marked: Array) -> list[str]:
+        """Return the names of all figures that marked cards have."""
+        return sorted(
+            {key[0] for key in self._figures if marked[self._figures[key].columns[1]].any()}
+        )
+
     def with_ids(self, ids: Collection[str]) -> Array:
         known = frozenset(ids)
         return np.fromiter((each in known for each in self._manifests), bool, self.size)

@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from dlv.dataclass import dataclass
-from dlv.errors import UsageError
+from dlv.errors import NotFound, UsageError
 from dlv.hub.server import catalogues, tables
 from dlv.hub.server import search as searching
 from dlv.hub.server.access import Role
@@ -78,17 +78,20 @@ def found(call: Exchange, body: Search, repository_id: int | None = None) -> sea
         among = None
         if body.where.strip():
             among = catalogues.matches(call.hub, call.caller, body.where, repository_id)
+        return searching.search(
+            call.hub.database,
+            call.caller,
+            wanted,
+            repository_id=repository_id,
+            among=among,
+            most=body.most,
+            offset=body.offset,
+        )
     except UsageError as error:
         raise Refused(422, error.message, why=error.why, hint=error.hint) from None
-    return searching.search(
-        call.hub.database,
-        call.caller,
-        wanted,
-        repository_id=repository_id,
-        among=among,
-        most=body.most,
-        offset=body.offset,
-    )
+    except NotFound as error:
+        near = [f"there is `{name}`" for name in error.did_you_mean[:1]]
+        raise Refused(404, error.message, why=error.why or "".join(near) or None) from None
 
 
 def models(call: Exchange) -> Answer:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from dlv.dataclass import dataclass
 from dlv.errors import UsageError, nearest
-from dlv.hub.searching import FIELDS, FIGURE, KINDS, terms_of
+from dlv.hub.searching import FIELDS, KINDS, figure_of, missing_figure, terms_of
 from dlv.hub.server import tables, words
 from dlv.hub.server.access import Caller, namespaces, readable
 from dlv.hub.server.card_index import CardIndex, index_of
@@ -105,7 +105,7 @@ def parse(text: str, sort: str | None = None) -> Wanted:
         raise UsageError(f"a search has at most {MOST_TERMS} words and conditions")
     wanted = Wanted()
     for term in terms:
-        match = FIGURE.match(term)
+        match = figure_of(term)
         name, colon, value = term.partition(":")
         if match is not None:
             wanted.compared.append(_compared(term, match))
@@ -176,7 +176,7 @@ def search(
 ) -> Found:
     """Return the best versions. `repository_id`: only in this one, which the caller may read.
 
-    `among`: only versions with these ids.
+    `among`: only versions with these ids. NotFound if no version that may be read has a figure.
     """
     most, offset = min(most, MOST), min(offset, MOST_OFFSET)
     limit = max(offset + most, RANKED if wanted.ranked else COUNTED)
@@ -189,6 +189,8 @@ def search(
         with index.lock:
             index.refresh(connection)
             keys = _keys(index, wanted, places, among, limit)
+            if not keys:
+                _check_figures(index, wanted, places)
         if wanted.ranked:
             keys = _ranked(connection, wanted, keys)
         shown = _hits(connection, keys[offset : offset + most])
@@ -224,6 +226,19 @@ def _keys(
             marked, order.name, order.kind, most, ascending=order.ascending
         )
     return index.first(marked, order, most)
+
+
+def _check_figures(index: CardIndex, wanted: Wanted, places: Collection[int]) -> None:
+    """Refuse names of figures that no version has which the caller may read."""
+    figures = [(name, kind) for name, kind, _, _ in wanted.compared]
+    if isinstance(wanted.order, Figure):
+        figures.append((wanted.order.name, wanted.order.kind))
+    if not figures:
+        return
+    readable_cards = index.all() & index.in_repositories(places)
+    for name, kind in figures:
+        if not (readable_cards & index.with_figure(name, kind)).any():
+            raise missing_figure(name, index.figures_of(readable_cards))
 
 
 def _ranked(connection: sa.Connection, wanted: Wanted, keys: list[int]) -> list[int]:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import sqlalchemy as sa
 from starlette.concurrency import run_in_threadpool
@@ -13,7 +14,8 @@ from starlette.routing import BaseRoute, Match, Route
 
 import dlv.ui.repository_pages as repository_pages
 from dlv.errors import DlvError, NotFound
-from dlv.hub.server import oidc
+from dlv.hub import service
+from dlv.hub.server import oidc, repositories
 from dlv.hub.server.access import Caller, Place, place_of
 from dlv.hub.server.hub import Hub
 from dlv.hub.server.limiting import Limiter
@@ -229,7 +231,10 @@ class HubSite:
     def _shown(
         self, name: str, visitor: Visitor, request: Any, place: Place, mirror: Mirror
     ) -> Any:
-        """A page that `dlv ui` has, too."""
+        """A page that `dlv ui` has, too; aliases lead to the versions that they name now."""
+        there = self._without_aliases(place, request)
+        if there is not None:
+            return redirect(there)
 
         @contextlib.contextmanager
         def reopen() -> Iterator[Repository]:
@@ -248,6 +253,19 @@ class HubSite:
             visit=VISITOR,
         )
         return getattr(shown, name)(request)
+
+    def _without_aliases(self, place: Place, request: Any) -> str | None:
+        """Return the address with numbers of versions if it has aliases such as @production."""
+        ref, query = request.path_params.get("ref", ""), request.query_params.multi_items()
+        if not any(map(service.has_alias, [ref, *(value for key, value in query if key == "v")])):
+            return None
+        with self.hub.database.reading() as connection:
+            rows = repositories.aliases(connection, place.id)
+        known = {(row["name"], row["alias"]): row["number"] for row in rows}
+        numbered = partial(service.numbered, known=known)
+        query = [(key, numbered(value) if key == "v" else value) for key, value in query]
+        path = quote(request.scope["path"].removesuffix(ref) + numbered(ref), safe="@/")
+        return f"{path}?{urlencode(query)}" if query else path
 
     # Accounts
 

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 import dlv.hub.server.catalogues as catalogues
 import dlv.hub.server.search as searching
 from benchmarks.hub.sample_cards import Sample, some_caller, some_search
-from dlv.errors import UsageError
+from dlv.errors import NotFound, UsageError
 from dlv.hub.server import card_rows, tables, words
 from dlv.hub.server.access import Caller, Role
 from dlv.hub.server.card_rows import NewCard
 from dlv.hub.server.database import HubDatabase, open_database
 from dlv.hub.server.refusal import Refused
-from dlv.hub.server.search import parse, search
+from dlv.hub.server.search import Figure, Wanted, parse, search
 from dlv.network.graph import Input, Network
 from dlv.network.ops.op import Node
 from dlv.network.vocabulary import complete
@@ -56,11 +56,25 @@ class Both:
         known = self.sample.expected(caller, wanted, place)
         expected = [each.record["id"] for each in known[offset : offset + 20]]
         for database in self.databases:
+            if self._names_nothing(wanted, caller, place):
+                with pytest.raises(NotFound, match="no version has the metric"):
+                    search(database, caller, wanted, **options)
+                continue
             found = search(database, caller, wanted, **options)
             ids = [hit.record["id"] for hit in found.hits]
             count = min(len(known), found.count) if found.more else len(known)
             assert (ids, found.count) == (expected, count), (text, sort, caller)
         return len(known)
+
+    def _names_nothing(self, wanted: Wanted, caller: Caller, place: int | None) -> bool:
+        """Whether no card that the caller may read has one of the figures."""
+        figures = [(name, kind) for name, kind, _, _ in wanted.compared]
+        if isinstance(wanted.order, Figure):
+            figures.append((wanted.order.name, wanted.order.kind))
+        return not all(
+            self.sample.expected(caller, Wanted(order=Figure(*figure, ascending=True)), place)
+            for figure in figures
+        )
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +134,14 @@ def test_hostile_texts(both: Both, text: str) -> None:
             assert wanted is not None
 
 
+def test_a_figure_that_no_version_has(both: Both) -> None:
+    for text, sort in (("acuracy>3", None), ("", "acuracy"), ("tiny", "acuracy:min")):
+        for database in both.databases:
+            with pytest.raises(NotFound, match="`acuracy`") as refused:
+                search(database, EVERYBODY, parse(text, sort))
+            assert refused.value.did_you_mean[0] == "accuracy"
+
+
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.one_of(st.text(max_size=40), st.lists(st.sampled_from(HOSTILE), max_size=3).map(" ".join))
@@ -155,6 +177,8 @@ def test_what_is_not_understood() -> None:
     for text, part in (
         ("colour:red", "not a field"),
         ("accuracy>high", "does not compare"),
+        ("acc>>3", "not a condition"),
+        ("accuracy<", "not a condition"),
         ("name:a*b", "cannot be looked up"),
         ("net:[ab]", "cannot be looked up"),
         ("a " * 33, "at most 32"),

@@ -318,6 +318,17 @@ def test_settings_are_changed(team: Team) -> None:
     assert "member.remove" in audit
 
 
+def test_aliases_lead_to_versions(team: Team) -> None:
+    for page in ("v", "network", "statistics"):
+        answer = team.running.get(f"/acme/vision/{page}/lenet@production")
+        assert (answer.status, answer.headers["Location"]) == (303, f"/acme/vision/{page}/lenet@2")
+    compared = team.running.get("/acme/vision/compare?v=lenet@1&v=lenet%40Production&all=1")
+    assert compared.headers["Location"] == "/acme/vision/compare?v=lenet%401&v=lenet%402&all=1"
+    answer = team.running.get("/acme/vision/v/lenet@prodution")
+    assert answer.status == 404
+    assert "has no alias" in answer.text
+
+
 def test_aliases_move(team: Team) -> None:
     path = "/acme/vision/-/settings"
     secret = secret_of(team, path, team.ada)
