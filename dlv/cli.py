@@ -145,6 +145,10 @@ OPTION_HABITS = {
         "to start another model from a version: dlv copy REF NAME",
     ),
     ("dlv log", "-p"): ("dlv log does not show changes", "dlv diff HEAD~1 HEAD"),
+    ("dlv login", "--token"): (
+        "a token in an argument can be seen by others",
+        "dlv login URL --token-stdin < FILE",
+    ),
 }
 NOT_YET = ("merge", "rebase")
 
@@ -379,14 +383,22 @@ def _usage(argv: Sequence[str], error: click.ClickException) -> UsageError:
             hint=f"to list all options: {help_line}",
             did_you_mean=nearest(error.option_name, known),
         )
+    if path == "dlv login" and "extra argument" in error.message:
+        # The argument is not repeated: it is a token.
+        message, hint = OPTION_HABITS[path, "--token"]
+        return UsageError(message, hint=hint)
+    chosen = getattr(getattr(error, "param", None), "type", None)
+    choices = chosen.choices if isinstance(chosen, click.Choice) else ()
+    meant = nearest(error.message[1:].partition("' is not one of")[0], choices)
     # click breaks the lines of a list of choices.
     message = " ".join(error.format_message().split()).rstrip(".")
     message = message.replace(". Choose from: ", "; choose from ")
+    message = message.removeprefix(f"Invalid value for '[{'|'.join(choices)}]': ")
     message = message.replace("a valid integer range", "a number").replace(
         "a valid integer", "a number"
     )
     message = message[:1].lower() + message[1:]
-    return UsageError(message.replace("'", "`"), hint=help_line)
+    return UsageError(message.replace("'", "`"), hint=help_line, did_you_mean=meant)
 
 
 def _hidden(parameter: click.Parameter) -> bool:

@@ -11,16 +11,16 @@ import datetime
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import cast
 
 import sqlalchemy as sa
 
-from dlv.canonical import current_moment, hash_bytes, moment_of, timestamp
+from dlv.canonical import current_moment, hash_bytes, timestamp
 from dlv.dataclass import dataclass
 from dlv.errors import RemoteError
 from dlv.hub.records import object_key
-from dlv.hub.server import audit, tables
+from dlv.hub.server import tables
 from dlv.hub.server.access import Caller, Place
 from dlv.hub.server.hub import Hub
 from dlv.hub.server.refusal import Refused
@@ -64,7 +64,7 @@ class Upload:
         return f"uploads/{self.nonce}/direct"
 
 
-def _in_days(span: datetime.timedelta) -> str:
+def in_days(span: datetime.timedelta) -> str:
     return timestamp(current_moment() + span)
 
 
@@ -152,7 +152,7 @@ def _batch(
                 continue
             upload = begun.get(key)
             if upload is not None and upload.size != each.size:
-                if _drop(connection, place, upload):
+                if drop(connection, place, upload):
                     dropped.append(upload)
                 upload = None
             if upload is None:
@@ -163,9 +163,9 @@ def _batch(
         # An object never has an upload: one that ends late could meet its deletion.
         if _present(connection, place.id, [Wanted(u.kind, u.hash, u.size) for u in fresh]):
             raise _Raced
-        _release(connection, place.namespace_id, sum(upload.size for upload in dropped), 0)
+        release(connection, place.namespace_id, sum(upload.size for upload in dropped), 0)
     for upload in dropped:
-        _delete_parts(hub.store_of(place.uuid), upload)
+        delete_parts(hub.store_of(place.uuid), upload)
     return result
 
 
@@ -174,7 +174,7 @@ def _end_deletion(hub: Hub, place: Place, wanted: Sequence[Wanted]) -> None:
     table = tables.object_.c
     marked: list[tuple[str, str]] = []
     with hub.database.reading() as connection:
-        for kind, hashes in _by_kind((each.kind, each.hash) for each in wanted):
+        for kind, hashes in by_kind((each.kind, each.hash) for each in wanted):
             query = sa.select(table.hash).where(
                 table.repository_id == place.id, table.kind == kind, table.hash.in_(hashes),
                 table.deleting,
@@ -190,7 +190,7 @@ def _present(
     """Return (kind, hash) of the objects that are there, and note that they were wanted now."""
     table = tables.object_
     present: set[tuple[str, str]] = set()
-    for kind, hashes in _by_kind((each.kind, each.hash) for each in wanted):
+    for kind, hashes in by_kind((each.kind, each.hash) for each in wanted):
         own = sa.and_(
             table.c.repository_id == repository_id, table.c.kind == kind, table.c.hash.in_(hashes)
         )
@@ -207,7 +207,7 @@ def _present(
     return present
 
 
-def _by_kind(keys: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
+def by_kind(keys: Iterable[tuple[str, str]]) -> Iterator[tuple[str, list[str]]]:
     """Yield hashes of each kind, few enough for one query."""
     grouped: dict[str, list[str]] = {}
     for kind, digest in keys:
@@ -223,7 +223,7 @@ def uploads(
     """Return the uploads that have begun of these objects."""
     columns = tables.upload.c
     begun: list[Upload] = []
-    for kind, hashes in _by_kind((each.kind, each.hash) for each in wanted):
+    for kind, hashes in by_kind((each.kind, each.hash) for each in wanted):
         query = sa.select(
             columns.kind, columns.hash, columns.size, columns.offset, columns.nonce
         ).where(
@@ -247,7 +247,7 @@ def _begin(
 ) -> None:
     if not fresh:
         return
-    expires = _in_days(LASTS)
+    expires = in_days(LASTS)
     rows = [
         {
             "repository_id": place.id,
@@ -284,7 +284,7 @@ def reserve(hub: Hub, connection: sa.Connection, namespace_id: int, size: int) -
         )
 
 
-def _release(connection: sa.Connection, namespace_id: int, reserved: int, used: int) -> None:
+def release(connection: sa.Connection, namespace_id: int, reserved: int, used: int) -> None:
     if not (reserved or used):
         return
     account = tables.account
@@ -305,7 +305,7 @@ def _own(place: Place, upload: Upload) -> sa.ColumnElement[bool]:
     )
 
 
-def _drop(connection: sa.Connection, place: Place, upload: Upload) -> bool:
+def drop(connection: sa.Connection, place: Place, upload: Upload) -> bool:
     """Forget an upload; False if another request did. The caller frees what it reserved."""
     dropped = connection.execute(sa.delete(tables.upload).where(_own(place, upload)))
     return bool(dropped.rowcount)
@@ -315,12 +315,12 @@ def abort(hub: Hub, place: Place, upload: Upload) -> None:
     """Give up an upload."""
     with hub.database.writing() as connection:
         lock(connection, place.id, "nothing")
-        if _drop(connection, place, upload):
-            _release(connection, place.namespace_id, upload.size, 0)
-    _delete_parts(hub.store_of(place.uuid), upload)
+        if drop(connection, place, upload):
+            release(connection, place.namespace_id, upload.size, 0)
+    delete_parts(hub.store_of(place.uuid), upload)
 
 
-def _delete_parts(store: Store, upload: Upload) -> None:
+def delete_parts(store: Store, upload: Upload) -> None:
     for key in store.keys(f"uploads/{upload.nonce}/"):
         store.delete(key)
 
@@ -346,7 +346,7 @@ def receive(
             moved = connection.execute(
                 sa.update(tables.upload)
                 .where(_own(place, upload), columns.offset == start)
-                .values(offset=end, expires=_in_days(LASTS))
+                .values(offset=end, expires=in_days(LASTS))
             )
         if not moved.rowcount:
             raise wrong_offset(upload_of(hub, place, upload.kind, upload.hash))
@@ -354,7 +354,7 @@ def receive(
         return False
     with _assembling():
         finish(hub, place, upload, _assembled(hub, place, upload))
-    _delete_parts(store, upload)
+    delete_parts(store, upload)
     return True
 
 
@@ -403,7 +403,7 @@ def finish_direct(hub: Hub, place: Place, upload: Upload) -> None:
         raise Refused(422, f"the object has {upload.size} bytes, and {size} were sent")
     with _assembling():
         finish(hub, place, upload, store.get(upload.direct, most=upload.size))
-    _delete_parts(store, upload)
+    delete_parts(store, upload)
 
 
 def finish(hub: Hub, place: Place, upload: Upload, data: bytes | bytearray) -> None:
@@ -418,7 +418,7 @@ def finish(hub: Hub, place: Place, upload: Upload, data: bytes | bytearray) -> N
     table = tables.object_
     with hub.database.writing() as connection:
         lock(connection, place.id, "nothing")
-        dropped = _drop(connection, place, upload)
+        dropped = drop(connection, place, upload)
         own = sa.and_(
             table.c.repository_id == place.id,
             table.c.kind == upload.kind,
@@ -432,7 +432,7 @@ def finish(hub: Hub, place: Place, upload: Upload, data: bytes | bytearray) -> N
         if not dropped and known is None:
             raise Refused(409, "the upload was given up", hint="send it again")
         if known is not None:  # another request has finished the same upload
-            _release(connection, place.namespace_id, upload.size if dropped else 0, 0)
+            release(connection, place.namespace_id, upload.size if dropped else 0, 0)
             return
         connection.execute(
             sa.insert(table).values(
@@ -444,115 +444,13 @@ def finish(hub: Hub, place: Place, upload: Upload, data: bytes | bytearray) -> N
                 deleting=False,
             )
         )
-        _release(connection, place.namespace_id, upload.size, upload.size)
-
-
-# Leases
-
-
-def lease(hub: Hub, caller: Caller, place: Place, name: str) -> str:
-    """Keep objects of a repository from being deleted; return until when."""
-    expires = _in_days(LASTS)
-    columns = tables.lease.c
-    own = sa.and_(columns.repository_id == place.id, columns.lease == name)
-    with hub.database.writing() as connection:
-        lock(connection, place.id, "refs")
-        connection.execute(sa.delete(tables.lease).where(own))
-        values = {
-            "repository_id": place.id,
-            "lease": name,
-            "user_id": caller.user_id,
-            "expires": expires,
-        }
-        connection.execute(sa.insert(tables.lease).values(**values))
-    return expires
-
-
-def end_lease(hub: Hub, place: Place, name: str) -> None:
-    columns = tables.lease.c
-    own = sa.and_(columns.repository_id == place.id, columns.lease == name)
-    with hub.database.writing() as connection:
-        connection.execute(sa.delete(tables.lease).where(own))
+        release(connection, place.namespace_id, upload.size, upload.size)
 
 
 # Deleting
 
 
-@dataclass(frozen=True)
-class Collected:
-    """Keys that were deleted, and those that can be deleted from the time `until` on.
-
-    `leases`: number of publishers because of which nothing was deleted.
-    """
-
-    deleted: list[str]
-    listed: list[str]
-    until: str | None
-    bytes: int
-    leases: int
-
-
-def collect(
-    hub: Hub, caller: Caller, place: Place, grace: datetime.timedelta, *, dry_run: bool
-) -> Collected:
-    """Delete objects that no version needs and no client has asked for within `grace`."""
-    table, need = tables.object_, tables.need
-    needed = sa.exists().where(
-        need.c.repository_id == table.c.repository_id,
-        need.c.kind == table.c.kind,
-        need.c.hash == table.c.hash,
-    )
-    query = sa.select(
-        table.c.kind, table.c.hash, table.c.size, table.c.touched, table.c.deleting
-    ).where(table.c.repository_id == place.id, sa.or_(table.c.deleting, ~needed))
-    before = timestamp(current_moment() - grace)
-    columns = tables.lease.c
-    with ExitStack() as stack:
-        check_lock = None if dry_run else stack.enter_context(_alone(hub, place))
-        with hub.database.writing() as connection:
-            lock(connection, place.id)
-            now = timestamp()
-            alive = sa.select(sa.func.count()).where(
-                columns.repository_id == place.id, columns.expires > now
-            )
-            leases = int(connection.execute(alive).scalar_one())
-            unneeded = connection.execute(query.order_by(table.c.kind, table.c.hash)).all()
-            due = [
-                row
-                for row in (() if dry_run else unneeded)
-                if row.deleting or (not leases and row.touched <= before)
-            ]
-            for kind, hashes in _by_kind((row.kind, row.hash) for row in due):
-                connection.execute(
-                    sa.update(table)
-                    .where(
-                        table.c.repository_id == place.id,
-                        table.c.kind == kind,
-                        table.c.hash.in_(hashes),
-                    )
-                    .values(deleting=True)
-                )
-            if due:
-                count = f"{len(due)} objects, {sum(row.size for row in due)} bytes"
-                audit.record(connection, caller, "repository.gc", place.label, None, count)
-        if check_lock is not None:
-            _delete_marked(hub, place, [(row.kind, row.hash) for row in due], check_lock)
-            drop_expired(hub, place)
-    waiting = [row for row in unneeded if row not in due]
-    until = None
-    if waiting:
-        first = min(moment_of(row.touched) for row in waiting)
-        until = timestamp(first + grace)
-    return Collected(
-        deleted=[object_key(row.kind, row.hash) for row in due],
-        listed=[object_key(row.kind, row.hash) for row in waiting],
-        until=until,
-        bytes=sum(row.size for row in waiting),
-        leases=leases,
-    )
-
-
-def _alone(hub: Hub, place: Place) -> AbstractContextManager[Callable[[], None]]:
+def alone(hub: Hub, place: Place) -> AbstractContextManager[Callable[[], None]]:
     """Keep others from deleting objects of a repository.
 
     Of two that delete, the slower one could delete an object that a publisher has sent again.
@@ -562,15 +460,15 @@ def _alone(hub: Hub, place: Place) -> AbstractContextManager[Callable[[], None]]
 
 def delete_marked(hub: Hub, place: Place, marked: Collection[tuple[str, str]]) -> None:
     """Delete the bytes of marked objects, then their rows."""
-    with _alone(hub, place) as held:
-        _delete_marked(hub, place, marked, held)
+    with alone(hub, place) as held:
+        delete_while_alone(hub, place, marked, held)
 
 
-def _delete_marked(
+def delete_while_alone(
     hub: Hub, place: Place, marked: Collection[tuple[str, str]], held: Callable[[], None]
 ) -> None:
     store, table = hub.store_of(place.uuid), tables.object_
-    for kind, hashes in _by_kind(marked):
+    for kind, hashes in by_kind(marked):
         own = sa.and_(
             table.c.repository_id == place.id,
             table.c.kind == kind,
@@ -586,26 +484,4 @@ def _delete_marked(
             lock(connection, place.id)
             sizes = connection.execute(sa.select(table.c.size).where(own)).scalars().all()
             connection.execute(sa.delete(table).where(own))
-            _release(connection, place.namespace_id, 0, -sum(sizes))
-
-
-def drop_expired(hub: Hub, place: Place) -> None:
-    """Delete uploads and leases that have expired."""
-    columns, now = tables.upload.c, timestamp()
-    query = sa.select(
-        columns.kind, columns.hash, columns.size, columns.offset, columns.nonce
-    ).where(columns.repository_id == place.id, columns.expires <= now)
-    with hub.database.writing() as connection:
-        lock(connection, place.id)
-        expired = [Upload(**row) for row in connection.execute(query).mappings()]
-        freed = sum(upload.size for upload in expired if _drop(connection, place, upload))
-        _release(connection, place.namespace_id, freed, 0)
-        lease_columns = tables.lease.c
-        connection.execute(
-            sa.delete(tables.lease).where(
-                lease_columns.repository_id == place.id, lease_columns.expires <= now
-            )
-        )
-    store = hub.store_of(place.uuid)
-    for upload in expired:
-        _delete_parts(store, upload)
+            release(connection, place.namespace_id, 0, -sum(sizes))

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect
 from dlv.canonical import is_hash
 from dlv.dataclass import dataclass
 from dlv.hub.records import object_key
-from dlv.hub.server import answers, objects, repositories
+from dlv.hub.server import answers, collecting, objects, repositories
 from dlv.hub.server.access import Role, namespace_role, visible_repositories
 from dlv.hub.server.exchange import Answer, Exchange, Route, declared_length
 from dlv.hub.server.objects import Upload, Wanted
@@ -323,12 +323,12 @@ def take_lease(call: Exchange) -> Answer:
     name = call.body.lease
     if not _LEASE.match(name):
         raise Refused(422, "a lease has 8 to 64 letters and digits")
-    expires = objects.lease(call.hub, call.caller, call.place, name)
+    expires = collecting.lease(call.hub, call.caller, call.place, name)
     return Answer.of_json({"lease": name, "expires": expires}, 201)
 
 
 def end_lease(call: Exchange) -> Answer:
-    objects.end_lease(call.hub, call.place, call.parts["lease"])
+    collecting.end_lease(call.hub, call.place, call.parts["lease"])
     return Answer(204)
 
 
@@ -354,7 +354,7 @@ def collect(call: Exchange) -> Answer:
     if not 0 <= body.grace <= 10 * 365 * 86400:
         raise Refused(422, "`grace` is not a sensible number of seconds")
     grace = datetime.timedelta(seconds=body.grace)
-    done = objects.collect(call.hub, call.caller, call.place, grace, dry_run=body.dry_run)
+    done = collecting.collect(call.hub, call.caller, call.place, grace, dry_run=body.dry_run)
     return Answer.of_json(
         {
             "deleted": done.deleted,

@@ -16,7 +16,16 @@ from dlv.canonical import hash_bytes
 from dlv.dataclass import dataclass
 from dlv.hub.history import successor
 from dlv.hub.records import Ref, decode_ref
-from dlv.hub.server import accounts, members, objects, repositories, serving, tables, tokens
+from dlv.hub.server import (
+    accounts,
+    collecting,
+    members,
+    objects,
+    repositories,
+    serving,
+    tables,
+    tokens,
+)
 from dlv.hub.server.access import Caller, Place, Role, hash_of_secret, place_of
 from dlv.hub.server.application import Application
 from dlv.hub.server.database import HubDatabase
@@ -259,7 +268,7 @@ class Site:
         caller = self.caller(user)
         objects.batch(self.hub, caller, place, [wanted])
         repositories.set_alias(self.hub, caller, place, "net", "production", 1)
-        objects.lease(self.hub, caller, place, "leaseleaselease")
+        collecting.lease(self.hub, caller, place, "leaseleaselease")
         return Published(
             ref,
             first,

@@ -147,7 +147,7 @@ def test_old_backups_are_deleted_with_what_only_they_have(
 def _delete_unneeded(hub: Hub, publisher: Publisher) -> None:
     import datetime
 
-    from dlv.hub.server.objects import collect
+    from dlv.hub.server.collecting import collect
 
     none = datetime.timedelta(seconds=-60)
     done = collect(hub, publisher.caller, publisher.place, none, dry_run=False)

@@ -18,7 +18,7 @@ from dlv.dataclass import dataclass
 from dlv.errors import Conflict
 from dlv.hub.history import successor
 from dlv.hub.records import decode_ref, object_key
-from dlv.hub.server import objects, repositories, tables
+from dlv.hub.server import collecting, objects, repositories, tables
 from dlv.hub.server.database import HubDatabase
 from dlv.hub.server.refusal import Refused
 from dlv.hub.stores.interface import MissingObject
@@ -130,7 +130,7 @@ class World:
 
     def gc(self) -> None:
         try:
-            objects.collect(self.hub, self.caller, self.place, timedelta(), dry_run=False)
+            collecting.collect(self.hub, self.caller, self.place, timedelta(), dry_run=False)
         except Refused:
             self.refused += 1
 
@@ -265,18 +265,18 @@ def test_leases_keep_objects(tmp_path: Path) -> None:
     place, caller = site.repository("ada/r", "private", "ada"), site.caller("ada")
     version = Version.of("net", "m", PACKS[0])
     site.store(place, "ada", version)
-    objects.lease(site.hub, caller, place, "leaseleaselease")
-    done = objects.collect(site.hub, caller, place, timedelta(), dry_run=False)
+    collecting.lease(site.hub, caller, place, "leaseleaselease")
+    done = collecting.collect(site.hub, caller, place, timedelta(), dry_run=False)
     assert (done.deleted, done.leases, len(done.listed)) == ([], 1, 3)
     with site.hub.database.writing() as connection:
         own = tables.object_.c.hash == hash_bytes(PACKS[0])
         connection.execute(sa.update(tables.object_).where(own).values(deleting=True))
-    done = objects.collect(site.hub, caller, place, timedelta(), dry_run=False)
+    done = collecting.collect(site.hub, caller, place, timedelta(), dry_run=False)
     assert len(done.deleted) == 1
-    objects.end_lease(site.hub, place, "leaseleaselease")
-    dry = objects.collect(site.hub, caller, place, timedelta(), dry_run=True)
+    collecting.end_lease(site.hub, place, "leaseleaselease")
+    dry = collecting.collect(site.hub, caller, place, timedelta(), dry_run=True)
     assert (dry.deleted, len(dry.listed)) == ([], 2)
-    early = objects.collect(site.hub, caller, place, timedelta(days=1), dry_run=False)
+    early = collecting.collect(site.hub, caller, place, timedelta(days=1), dry_run=False)
     assert (early.deleted, len(early.listed)) == ([], 2)
-    assert len(objects.collect(site.hub, caller, place, timedelta(), dry_run=False).deleted) == 2
+    assert len(collecting.collect(site.hub, caller, place, timedelta(), dry_run=False).deleted) == 2
     site.close()

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from dlv.canonical import hash_bytes
-from dlv.hub.server import accounts, objects, repositories, routes, tables
+from dlv.hub.server import accounts, collecting, objects, repositories, routes, tables
 from dlv.hub.server.hub import Hub
 from dlv.hub.stores.interface import Store
 from tests.hub.server.filling import Version
@@ -284,7 +284,7 @@ def test_many_send_and_give_up(bench: Bench) -> None:
         assert set(statuses) <= {200, 409}, statuses
         bench.check()
         assert bench.site.counters()["ada"][1] == 0
-        objects.collect(bench.hub, caller, bench.place, timedelta(), dry_run=False)
+        collecting.collect(bench.hub, caller, bench.place, timedelta(), dry_run=False)
     assert bench.site.counters()["ada"] == (0, 0)
 
 
@@ -304,7 +304,7 @@ def test_an_upload_beside_its_object_counts_once(bench: Bench) -> None:
 
 def test_the_same_lease_from_many(bench: Bench) -> None:
     caller = bench.site.caller("ada")
-    results = _race(lambda _: objects.lease(bench.hub, caller, bench.place, "leaseleaselease"))
+    results = _race(lambda _: collecting.lease(bench.hub, caller, bench.place, "leaseleaselease"))
     assert [_status(each) for each in results] == [200] * 16, results
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dlv.errors import Conflict
-from dlv.hub.server import objects
+from dlv.hub.server import collecting, objects
 from dlv.hub.server.hub import Hub
 from dlv.hub.server.refusal import Refused
 from dlv.hub.server.settings import Settings
@@ -81,7 +81,7 @@ def test_deletions_beside_publishers_delete_nothing_that_is_needed(hub: Hub) -> 
     def collect(_: int) -> None:
         for _ in range(10):
             with contextlib.suppress(Conflict):
-                objects.collect(
+                collecting.collect(
                     hub, publishers[0].caller, publishers[0].place, NO_GRACE, dry_run=False
                 )
 

@@ -28,34 +28,29 @@ def entered(watched: Any, team: Team, session: str) -> Any:
 OWN = ["/tokens", "/acme/vision/-/settings", "/acme/-/settings", "/login/device", "/ada"]
 
 
-@pytest.mark.parametrize("look", ["light", "dark"])
-def test_no_page_breaks_the_rules_of_accessibility(team: Team, open_page: Any, look: str) -> None:
-    watched = open_page(team.running, color_scheme=look)
+def test_no_page_breaks_the_rules_of_accessibility(team: Team, open_page: Any) -> None:
+    watched = open_page(team.running, color_scheme="light")
     for path in paths("/acme/vision", "lenet", "train.py"):
         watched.go(path)
-        browser_tests._check(watched.page, path)
+        browser_tests.check_light_and_dark(watched.page, path)
     entered(watched, team, team.ada)
     for path in OWN:
         watched.go(path)
-        browser_tests._check(watched.page, path)
+        browser_tests.check_light_and_dark(watched.page, path)
 
 
-@pytest.mark.parametrize("width", [360, 390])
-def test_narrow_screens_do_not_scroll_sideways(team: Team, open_page: Any, width: int) -> None:
-    watched = open_page(team.running, viewport={"width": width, "height": 800})
+def test_narrow_screens_do_not_scroll_sideways(team: Team, open_page: Any) -> None:
+    watched = open_page(team.running, viewport={"width": 360, "height": 800})
     anonymous = [*paths("/acme/vision", "lenet", "train.py"), "/acme/evil", "/search?q=evil"]
     for path in anonymous:
-        page = watched.go(path)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        browser_tests.check_narrow(watched.go(path), path)
     entered(watched, team, team.ada)
     for path in OWN:
-        page = watched.go(path)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        browser_tests.check_narrow(watched.go(path), path)
 
 
-@pytest.mark.parametrize("look", ["light", "dark"])
-def test_hostile_names_do_nothing(team: Team, open_page: Any, look: str) -> None:
-    watched = entered(open_page(team.running, color_scheme=look), team, team.ada)
+def test_hostile_names_do_nothing(team: Team, open_page: Any) -> None:
+    watched = entered(open_page(team.running), team, team.ada)
     for path in [
         *paths("/acme/evil", "evil", "CARD.md"),
         "/search?q=evil",

@@ -23,7 +23,7 @@ from dlv.errors import Damaged, DlvError
 from dlv.hub.history import MOST_MANIFEST, published
 from dlv.hub.locator import MOST_BYTES, decode_locator
 from dlv.hub.records import REMOTE_FILE, Ref, decode_ref, decode_remote, object_key
-from dlv.hub.server import audit, objects, tables
+from dlv.hub.server import audit, collecting, objects, tables
 from dlv.hub.server.access import Place, Role
 from dlv.hub.server.hub import Hub
 from dlv.hub.stores.interface import Entry, MissingObject, Store
@@ -479,7 +479,7 @@ class Checker:
                 id=number, namespace_id=row.namespace_id, namespace=row.namespace, name=row.name,
                 uuid=row.uuid, public=False, record="", description="", role=Role.ADMIN,
             )  # fmt: skip
-            objects.drop_expired(self.hub, place)
+            collecting.drop_expired(self.hub, place)
             objects.delete_marked(self.hub, place, marked)
 
     def _check_counters(self) -> None:
