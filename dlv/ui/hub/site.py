@@ -261,7 +261,7 @@ class HubSite:
             return None
         with self.hub.database.reading() as connection:
             rows = repositories.aliases(connection, place.id)
-        known = {(row["name"], row["alias"]): row["number"] for row in rows}
+        known = {(str(row["name"]), str(row["alias"])): int(str(row["number"])) for row in rows}
         numbered = partial(service.numbered, known=known)
         query = [(key, numbered(value) if key == "v" else value) for key, value in query]
         path = quote(request.scope["path"].removesuffix(ref) + numbered(ref), safe="@/")
