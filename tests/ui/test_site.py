@@ -18,6 +18,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+import dlv.ui.serving as serving
 from dlv.ui.gate import POLICY
 from tests.commands.conftest import SCHEMAS
 from tests.commands.test_reports import Page
@@ -286,6 +287,14 @@ def test_a_port_that_is_taken(demo: Path) -> None:
         found = subprocess.run(command, cwd=demo, capture_output=True, text=True, timeout=60)
     assert found.returncode == 5
     assert "is taken" in found.stderr
+
+
+def test_answers_do_not_wait_for_the_client() -> None:
+    """Head and body are two writes; the second must not wait for what acknowledges the first."""
+    with serving.bound("127.0.0.1", 0) as listening:
+        listening.listen()
+        with socket.create_connection(listening.getsockname()), listening.accept()[0] as line:
+            assert line.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_outside_of_a_repository(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def run(
     check_installed()
     import dlv.hub.server.accounts as accounts
     import dlv.hub.server.hub as hubs
-    import dlv.hub.server.listening as listening
+    import dlv.ui.serving as serving
     from dlv.hub.server.settings import Limits, Settings
 
     folder, address = named(call, data, database)
@@ -101,8 +101,8 @@ def run(
         anonymous=anonymous_requests or Limits.anonymous,
     )
     host = host or "127.0.0.1"
-    with listening.listen(host, PORT if port is None else port) as bound:
-        public = url or listening.address(host, bound.getsockname()[1])
+    with serving.bound(host, PORT if port is None else port) as bound:
+        public = url or _address(host, bound.getsockname()[1])
         if not public.startswith(("http://", "https://")):
             raise UsageError(f"--url must be an http:// or https:// address, not `{public}`")
         proxies = trusted_proxies or "127.0.0.1"
@@ -155,3 +155,9 @@ def _openid(
     if client is None or not secret:
         raise UsageError(f"--openid-issuer requires --openid-client, and the variable {SECRET}")
     return OpenId(issuer, client, secret, domains)
+
+
+def _address(host: str, port: int) -> str:
+    """Return the address under which this computer itself reaches the server."""
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+    return f"http://{everywhere.get(host, f'[{host}]' if ':' in host else host)}:{port}"
