@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from dlv.hub.server.serving import application, server
 from dlv.hub.server.settings import Limits, Settings
 from dlv.hub.stores.server import HubStore
 from dlv.hub.stores.web import WebClient
+from dlv.ui.serving import bound
 
 LIMITS = Limits(requests=10_000_000, anonymous=10_000_000, logins=10_000_000)
 
@@ -104,23 +104,22 @@ def running_hub(
     folder: Path, *, limits: Limits = LIMITS, database: str | None = None, **settings: Any
 ) -> Iterator[RunningHub]:
     """Start a hub; stop it at the end, after the requests in progress."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    usual = Settings(
-        database=database or f"sqlite:///{folder / 'hub.db'}",
-        store=str(folder / "objects"),
-        data=folder,
-        url=url,
-        limits=limits,
-    )
-    hub = Hub(replace(usual, **settings))
-    running = server(application(hub), hub)
-    thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]}, daemon=True)
-    thread.start()
-    try:
-        yield RunningHub(hub, url)
-    finally:
-        running.should_exit = True
-        thread.join(60)
-        listening.close()
-        hub.close()
+    with bound("127.0.0.1", 0) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        usual = Settings(
+            database=database or f"sqlite:///{folder / 'hub.db'}",
+            store=str(folder / "objects"),
+            data=folder,
+            url=url,
+            limits=limits,
+        )
+        hub = Hub(replace(usual, **settings))
+        running = server(application(hub), hub)
+        thread = threading.Thread(target=running.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        try:
+            yield RunningHub(hub, url)
+        finally:
+            running.should_exit = True
+            thread.join(60)
+            hub.close()

@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _PROGRAM = """
-import json, socket, sys
+import json, sys
 from pathlib import Path
 import dlv.hub.server.application as application
 import dlv.hub.server.protocol as protocol
 import dlv.hub.server.serving as serving
 from dlv.hub.server.hub import Hub
 from dlv.hub.server.settings import Limits, Settings
+from dlv.ui.serving import bound
 
 folder, url, port = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 options = json.loads(sys.argv[4])
@@ -28,9 +29,9 @@ application.BODY_SECONDS = options.pop("body_seconds", 60.0)
 protocol.HEADERS = options.pop("header_seconds", 30.0)
 limits = Limits(requests=10**9, anonymous=10**9, logins=10**9, **options)
 hub = Hub(Settings(url, str(folder / "objects"), folder, "http://127.0.0.1", limits))
-listening = socket.create_server(("127.0.0.1", port), backlog=2048)
-print("ready", flush=True)
-serving.serve(hub, listening)
+with bound("127.0.0.1", port) as listening:
+    print("ready", flush=True)
+    serving.serve(hub, listening)
 """
 
 

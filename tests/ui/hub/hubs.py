@@ -8,7 +8,6 @@ serves the hub in a folder and prints its address.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -28,6 +27,7 @@ from dlv.hub.server.serving import serve
 from dlv.hub.server.settings import Settings
 from dlv.repository.handle import Repository
 from dlv.ui.hub.site import pages
+from dlv.ui.serving import bound
 
 ROOT = Path(__file__).parents[3]
 
@@ -38,7 +38,7 @@ def settings(data: Path, url: str = "http://127.0.0.1") -> Settings:
 
 def main() -> None:
     data = Path(sys.argv[1])
-    with socket.create_server(("127.0.0.1", int(sys.argv[2]) if sys.argv[2:] else 0)) as listening:
+    with bound("127.0.0.1", int(sys.argv[2]) if sys.argv[2:] else 0) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         hub = Hub(settings(data, url))
         print(url, flush=True)
