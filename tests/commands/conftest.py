@@ -131,6 +131,21 @@ def dlv(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Resul
     return call
 
 
+@pytest.fixture
+def bounded_demo(
+    tmp_path: Path, dlv: Callable[..., Result], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The models of the demo with bounds in `made`: a copy, since making them takes seconds."""
+    made, template = tmp_path / "made", tmp_path_factory.getbasetemp() / "bounded-demo"
+    if not template.exists():
+        assert dlv("demo", made).code == 0
+        assert dlv("-C", made, "archive", "--bounds").code == 0
+        shutil.copytree(made, template, symlinks=True)
+    else:
+        shutil.copytree(template, made, symlinks=True)
+    return made
+
+
 def check_json(result: Result) -> None:
     """One document on stdout that fits its schema, or none and an error object on stderr."""
     # fsck and verify have a document also of what is wrong.

@@ -16,12 +16,10 @@ needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenS
 
 
 @pytest.fixture
-def team(tmp_path: Path, dlv: Dlv, monkeypatch: pytest.MonkeyPatch) -> Path:
+def team(tmp_path: Path, dlv: Dlv, bounded_demo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The models of the demo beside an empty remote, and another repository that knows of it."""
     monkeypatch.chdir(tmp_path)
     for words in (
-        ["demo", "made"],
-        ["-C", "made", "archive", "--bounds"],
         ["-C", "made", "remote", "add", "origin", "../team"],
         ["init", "new"],
         ["-C", "new", "remote", "add", "origin", "../team"],

@@ -23,13 +23,11 @@ Dlv = Callable[..., Any]
 
 
 @pytest.fixture
-def team(tmp_path: Path, dlv: Dlv, monkeypatch: pytest.MonkeyPatch) -> Path:
+def team(tmp_path: Path, dlv: Dlv, bounded_demo: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The models of the demo, with bounds, on a remote of which a new repository knows."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for words in (
-        ["demo", "made"],
-        ["-C", "made", "archive", "--bounds"],
         ["-C", "made", "remote", "add", "origin", "../team"],
         ["-C", "made", "publish", "lenet", "lenet-wide"],
         ["init", "new"],

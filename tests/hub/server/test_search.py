@@ -92,7 +92,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         lite.close()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_databases_find_what_a_plain_loop_finds(both: Both, seed: int) -> None:
     rng = random.Random(seed)
     total = 0
