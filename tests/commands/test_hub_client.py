@@ -65,6 +65,14 @@ def test_a_token_that_is_not_valid(dlv: Dlv, hub: RunningHub, home: Path, token:
     assert not file_of(home).exists()
 
 
+@pytest.mark.parametrize("words", [["dlv_secret"], ["--token", "dlv_secret"]])
+def test_a_token_as_an_argument(dlv: Dlv, home: Path, words: list[str]) -> None:
+    done = dlv("login", "https://hub.example.com", *words)
+    assert done.code == 2
+    assert "--token-stdin" in done.stderr
+    assert "secret" not in done.stdout + done.stderr
+
+
 def test_login_in_the_browser(hub: RunningHub, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logins, "INTERVALS", (0.01, 0.05))
     login = logins.Login(hub.url)
@@ -217,6 +225,8 @@ def test_search_and_clone(
     assert {each["version"] for each in found.document["results"]} >= {"lenet@1", "lenet@2"}
     assert "origin:lenet@" in dlv("search", "lenet").stdout
     assert dlv("search", "nothing-like-this", "--exit-code").code == 1
+    assert dlv("search", "--sort", "lss").code == dlv("search", "lss>1").code == 4
+    assert dlv("search", "loss>>1").code == 2
     assert dlv("search", "--where", 'm.name = "lenet"', json=True).document["count"] == 2
     monkeypatch.chdir(filled.parent)
     assert dlv("clone", url, "mine").code == 0

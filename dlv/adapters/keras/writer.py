@@ -16,7 +16,7 @@ from dlv.adapters.hdf5 import writer as hdf5_writer
 from dlv.adapters.hdf5.writer import Group
 from dlv.adapters.keras.build import Model, Out, Written, refuse
 from dlv.adapters.keras.files import CONFIG, METADATA, WEIGHTS
-from dlv.adapters.keras.rules.sequences import is_zero_state
+from dlv.adapters.keras.rules.recurrent import is_zero_state
 from dlv.adapters.keras.rules.table import WRITERS
 from dlv.adapters.keras.weights import listed, snake
 from dlv.canonical import WRITER

@@ -16,7 +16,7 @@ from dlv.adapters.checkpoint import Tensor
 from dlv.adapters.keras.build import OPS, Held, Model, Out, Write, refuse
 from dlv.adapters.keras.config import Layer, Unsayable, policy
 from dlv.adapters.keras.graph import Convert
-from dlv.adapters.keras.rules import activations, arithmetic, dense, sequences, windows
+from dlv.adapters.keras.rules import activations, arithmetic, attention, dense, recurrent, windows
 from dlv.adapters.keras.rules.activations import write_aten_activation
 from dlv.adapters.keras.rules.arithmetic import write_aten_arithmetic, write_stack
 from dlv.adapters.keras.rules.windows import UPSAMPLINGS, write_upsample
@@ -214,19 +214,21 @@ def _layer_weights(
 LAYERS: Mapping[str, Convert] = {
     **windows.READERS,
     **dense.READERS,
-    **sequences.READERS,
+    **recurrent.READERS,
+    **attention.READERS,
     **activations.READERS,
     **arithmetic.READERS,
 }
 FUNCTIONS: Mapping[str, Convert] = {
     **activations.FUNCTION_READERS,
     **arithmetic.FUNCTION_READERS,
-    **sequences.FUNCTION_READERS,
+    **attention.FUNCTION_READERS,
 }
 WRITERS: Mapping[str, Write] = {
     **windows.WRITERS,
     **dense.WRITERS,
-    **sequences.WRITERS,
+    **recurrent.WRITERS,
+    **attention.WRITERS,
     **activations.WRITERS,
     **arithmetic.WRITERS,
     "OP": write_raw,
