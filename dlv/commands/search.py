@@ -93,9 +93,8 @@ def run(
 
 
 def _matches(call: Invocation, catalogue: Repository, where: tuple[str, ...]) -> set[str]:
-    """Return ids of the versions that fulfil conditions of DQL."""
+    """Return ids of the versions that fulfil all conditions."""
     import dlv.dql.answers as answers
 
-    text = f"select m where {' and '.join(f'({condition})' for condition in where)}"
-    answer = answers.ask(catalogue, text, {}, call.environ)
-    return {row[0].id for row in answer}
+    each = [answers.matching(catalogue, condition, call.environ) for condition in where]
+    return set.intersection(*each)

@@ -8,7 +8,10 @@ from typing import Any
 import dlv.disk.paths as paths
 import dlv.dql.execute as execute
 from dlv.dataclass import dataclass
+from dlv.dql.bind.binder import Faults
 from dlv.dql.outcome import Explained, Model, Networks, Outcome, QueryOptions, Table, Trial, Trials
+from dlv.dql.words.diagnosis import SyntaxFault, query_of
+from dlv.errors import UsageError
 from dlv.metadata import versions
 from dlv.metadata.rows import VersionCell
 from dlv.network.edits.wiring import Edit
@@ -123,6 +126,18 @@ def ask(
     for outcome in execute.run(repository, text, options):
         answer = _answer(repository, outcome)
     return answer
+
+
+def matching(repository: Repository, condition: str, environ: Mapping[str, str]) -> set[str]:
+    """Return ids of the versions that fulfil a condition on m."""
+    try:
+        answer = ask(repository, query_of(condition), {}, environ)
+    except (SyntaxFault, Faults) as fault:
+        fault.move_into(condition)
+        raise
+    if not all(isinstance(value, Version) for row in answer for value in row):
+        raise UsageError("this is not one condition")
+    return {row[0].id for row in answer}
 
 
 def _answer(repository: Repository, outcome: Outcome) -> Answer:

@@ -258,6 +258,17 @@ def test_search_and_cards(dlv: Dlv, team: Path) -> None:
     assert dlv("search", "--sort", "accuracy").stdout.startswith("origin:lenet@4\t")
     where = dlv("search", "--where", 'm["conv*"].next has RELU', "--where", "m.name = 'lenet'")
     assert len(where.stdout.splitlines()) == 4
+    for condition, lines in (
+        ("m.lr <", ["condition:1:7: unexpected end of condition", "    m.lr <", " " * 10 + "^"]),
+        (
+            "m.number = 1\n and m.nam = 1",
+            ["condition:2:8: `nam`", "     and m.nam = 1", " " * 11 + "^^^"],
+        ),
+    ):
+        wrong = dlv("search", "--where", condition)
+        told = wrong.stderr.splitlines()[:3]
+        assert wrong.code == 2
+        assert [line[: len(known)] for line, known in zip(told, lines, strict=True)] == lines
     assert dlv("search", "zebra", "--exit-code").code == 1
     assert dlv("search", "tsak:x").code == 2
     assert dlv("search", "acc>1").code == 4

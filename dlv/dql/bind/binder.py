@@ -85,6 +85,12 @@ class Faults(DlvError):
         )
         self.spots = [spot for fault in self.faults for spot in fault.spots]
 
+    def move_into(self, condition: str) -> None:
+        """Speak of a condition, as `SyntaxFault.move_into`."""
+        for fault in self.faults:
+            fault.move_into(condition)
+        Faults.__init__(self, self.faults)
+
     def as_json(self) -> dict[str, object]:
         """Return the first fault in the form of a syntax error, and the list of all faults."""
         every = [fault.as_json()["error"] for fault in self.faults]

@@ -68,12 +68,39 @@ class SyntaxFault(UsageError):
         before, marked = line.text[:begin], line.text[begin:end]
         return [_shown(line.text), " " * _width(before) + "^" * max(_width(marked), 1)]
 
+    def move_into(self, condition: str) -> None:
+        """Speak of a condition instead of the query that `query_of` made of it."""
+        before = f"{self.line}:{self.column}: "
+        self.text, self.start = condition, max(self.start - len(_BEFORE), 0)
+        ends = self.start >= len(condition)
+        self.start = min(self.start, len(condition.rstrip()))
+        self.line, self.column = place(condition, self.start)
+
+        def moved(message: str) -> str:
+            _, _, said = message.partition(before)
+            said = said.replace('unexpected ")"', "unexpected end of condition") if ends else said
+            return f"condition:{self.line}:{self.column}: {said}"
+
+        self.message = moved(self.message)
+        line, mark = self.caret()
+        self.spots = [
+            spot._replace(message=moved(spot.message), line=line, mark=mark) for spot in self.spots
+        ]
+
     def as_json(self) -> dict[str, object]:
         document: dict[str, Any] = super().as_json()
         document["error"].update(
             line=self.line, column=self.column, length=self.length, expected=self.expected
         )
         return document
+
+
+_BEFORE = "select m where ("
+
+
+def query_of(condition: str) -> str:
+    """Return the query for the versions that fulfil a condition on m."""
+    return f"{_BEFORE}{condition}\n)"
 
 
 @dataclass(frozen=True)

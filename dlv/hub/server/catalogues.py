@@ -25,8 +25,10 @@ import dlv.disk.paths as paths
 import dlv.dql.execute as execute
 import dlv.dql.words.parser as parser
 from dlv.canonical import loads
+from dlv.dql.bind.binder import Faults
 from dlv.dql.outcome import QueryOptions, Table
 from dlv.dql.words import ast
+from dlv.dql.words.diagnosis import SyntaxFault, query_of
 from dlv.errors import DlvError, UsageError
 from dlv.hub.index import Segment, load
 from dlv.hub.server import tables
@@ -55,20 +57,23 @@ def matches(hub: Hub, caller: Caller, condition: str, repository_id: int | None 
     """Return ids of the versions that fulfil a condition, among those that the caller may read."""
     if len(condition) > MOST_CONDITION:
         raise UsageError(f"a condition has at most {MOST_CONDITION} characters")
-    text = f"select m where ({condition}\n)"
     with _opening:
         catalogues = _open.get(hub)
         if catalogues is None:
             catalogues = _open[hub] = Catalogues(hub)
     cache = paths.cache(hub.environ)
+    text = query_of(condition)
+    ids: set[str] = set()
     try:
         check(text, cache)
+        for key in catalogues.keys(caller, repository_id):
+            with catalogues.current(key) as repository:
+                ids.update(_answer(repository, text, cache))
+    except (SyntaxFault, Faults) as fault:
+        fault.move_into(condition)
+        raise _refused(fault) from None
     except DlvError as error:
         raise _refused(error) from None
-    ids: set[str] = set()
-    for key in catalogues.keys(caller, repository_id):
-        with catalogues.current(key) as repository:
-            ids.update(_answer(repository, text, cache))
     return ids
 
 
@@ -102,14 +107,11 @@ def _parts(tree: object) -> Iterator[ast.Part]:
 
 def _answer(repository: Repository, text: str, cache: Path) -> Iterator[str]:
     options = QueryOptions(cache_folder=cache, directory=repository.root, dry_run=True)
-    try:
-        with repository.database.within(SECONDS):
-            for outcome in execute.run(repository, text, options):
-                if isinstance(outcome, Table):
-                    cells = (cell for row in outcome.rows for cell in row)
-                    yield from [cell.id for cell in cells if isinstance(cell, VersionCell)]
-    except DlvError as error:
-        raise _refused(error) from None
+    with repository.database.within(SECONDS):
+        for outcome in execute.run(repository, text, options):
+            if isinstance(outcome, Table):
+                cells = (cell for row in outcome.rows for cell in row)
+                yield from [cell.id for cell in cells if isinstance(cell, VersionCell)]
 
 
 def _refused(error: DlvError) -> Refused:

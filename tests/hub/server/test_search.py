@@ -409,7 +409,8 @@ def test_conditions_that_are_refused(site: Site) -> None:
         error = reply.json["error"]
         assert part in error["message"] + str(error["why"]), (condition, error)
     reply = site.send("POST", "/v1/search", body={"where": "m.nam = 1"})
-    assert "^" in str(reply.json["error"]), reply.json
+    assert "condition:1:3:" in reply.json["error"]["message"], reply.json
+    assert "m.nam = 1\n  ^^^\n" in reply.json["error"]["why"], reply.json
 
 
 def test_a_catalogue_that_is_not_ready(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
