@@ -414,7 +414,10 @@ def finish(hub: Hub, place: Place, upload: Upload, data: bytes | bytearray) -> N
     store, key = hub.store_of(place.uuid), object_key(upload.kind, upload.hash)
     store.put(key, cast(bytes, data))  # stores take any buffer: a copy could be large
     if store.size(key) != len(data):
-        raise RemoteError("the store of the hub does not return what was just written")
+        # Where another request has finished this upload, the object may be being deleted again.
+        if upload_of(hub, place, upload.kind, upload.hash).nonce == upload.nonce:
+            raise RemoteError("the store of the hub does not return what was just written")
+        raise Refused(409, "the upload was given up", hint="send it again")
     table = tables.object_
     with hub.database.writing() as connection:
         lock(connection, place.id, "nothing")
