@@ -253,7 +253,7 @@ def test_a_hub_that_takes_small_parts(lived: Repository, other: Repository, tmp_
 
 
 @pytest.mark.parametrize(
-    "writers_and_rounds", [(4, 3), pytest.param((16, 100), marks=pytest.mark.slow)]
+    "writers_and_rounds", [(4, 3), pytest.param((16, 8), marks=pytest.mark.slow)]
 )
 def test_writers_at_once(
     tmp_path: Path, commit_model: Callable[..., str], hub: RunningHub, writers_and_rounds: Any

@@ -58,8 +58,12 @@ class CuttingProxy:
         while True:
             try:
                 client, _ = self._listening.accept()
-                server = socket.create_connection(self._target)
             except OSError:
+                return
+            try:
+                server = socket.create_connection(self._target)
+            except OSError:  # the hub has stopped
+                client.close()
                 return
             with self._lock:
                 self._open |= {client, server}
