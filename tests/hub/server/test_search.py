@@ -28,7 +28,7 @@ from dlv.network.vocabulary import complete
 from tests.hub.server.postgres import PROGRAMS, postgres_server
 from tests.hub.server.site import Site
 
-CARDS = 700
+CARDS = 350
 EVERYBODY = Caller()
 HOSTILE = [
     '"', "'", '"" OR ""', "a OR b", "NOT a", "NEAR(a b)", "words:a", "a - b", "^a", "a + b", "(*",

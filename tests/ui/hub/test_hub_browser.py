@@ -28,15 +28,16 @@ def entered(watched: Any, team: Team, session: str) -> Any:
 OWN = ["/tokens", "/acme/vision/-/settings", "/acme/-/settings", "/login/device", "/ada"]
 
 
-def test_no_page_breaks_the_rules_of_accessibility(team: Team, open_page: Any) -> None:
-    watched = open_page(team.running, color_scheme="light")
+@pytest.mark.parametrize("look", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+def test_no_page_breaks_the_rules_of_accessibility(team: Team, open_page: Any, look: str) -> None:
+    watched, rules = open_page(team.running, color_scheme=look), browser_tests.RULES[look]
     for path in paths("/acme/vision", "lenet", "train.py"):
         watched.go(path)
-        browser_tests.check_light_and_dark(watched.page, path)
+        browser_tests.check(watched.page, path, rules)
     entered(watched, team, team.ada)
     for path in OWN:
         watched.go(path)
-        browser_tests.check_light_and_dark(watched.page, path)
+        browser_tests.check(watched.page, path, rules)
 
 
 def test_narrow_screens_do_not_scroll_sideways(team: Team, open_page: Any) -> None:
