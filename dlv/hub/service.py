@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from dlv.canonical import float_of, is_hash
 from dlv.dataclass import dataclass
-from dlv.errors import NotFound, UsageError, nearest
+from dlv.errors import NotFound, Spot, UsageError, nearest
 from dlv.hub.deletion import Collected
 from dlv.hub.remotes import Remote
 from dlv.hub.searching import Found
@@ -127,7 +127,7 @@ def search(
     remote: Remote, text: str, *, where: Sequence[str], sort: str | None, most: int
 ) -> Found:
     """Return what the hub finds among the cards of its repository."""
-    condition = " and ".join(f"({each})" for each in where)
+    condition = where[0] if len(where) == 1 else " and ".join(f"({each})" for each in where)
     body = {"text": text, "where": condition, "sort": sort}
     hits: list[Hit] = []
     try:
@@ -139,8 +139,21 @@ def search(
             hits += [_hit(record) for record in records]
             if len(records) < MOST_HITS or len(hits) >= min(most, MOST_OFFSET):
                 return Found(hits, int(answer["count"]), bool(answer["more"]))
+    except UsageError as error:
+        error.spots = _spots(error.message, condition)
+        raise
     except (KeyError, TypeError, ValueError, AttributeError):
         raise remote.store.broken("the answer to a search is not valid") from None
+
+
+def _spots(message: str, condition: str) -> list[Spot]:
+    """Return where the condition is wrong, as far as the message of the hub says it."""
+    found = re.match(r"condition:(\d{1,6}):(\d{1,6}): ", message)
+    lines = condition.split("\n")
+    if found is None or not 0 < int(found[1]) <= len(lines):
+        return []
+    line = lines[int(found[1]) - 1]
+    return [Spot(message, line, " " * min(int(found[2]) - 1, len(line)) + "^")]
 
 
 def _hit(record: Mapping[str, Any]) -> Hit:

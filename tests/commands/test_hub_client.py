@@ -227,6 +227,10 @@ def test_search_and_clone(
     assert dlv("search", "nothing-like-this", "--exit-code").code == 1
     assert dlv("search", "--sort", "lss").code == dlv("search", "lss>1").code == 4
     assert dlv("search", "loss>>1").code == 2
+    wrong = dlv("search", "--where", "m.number = 1 and m.nam = 1")
+    assert wrong.code == 2
+    assert wrong.stderr.splitlines()[0].startswith("condition:1:20: `nam` is not an attribute")
+    assert wrong.stderr.splitlines()[1:] == ["    m.number = 1 and m.nam = 1", " " * 23 + "^"]
     assert dlv("search", "--where", 'm.name = "lenet"', json=True).document["count"] == 2
     monkeypatch.chdir(filled.parent)
     assert dlv("clone", url, "mine").code == 0
