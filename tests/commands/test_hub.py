@@ -172,6 +172,22 @@ def test_the_environment_names_a_database(
     assert dlv("hub", "user", "list", "--data", "nothing").code == 4, "an option comes first"
 
 
+def test_a_corrupt_database(hub: Dlv, workspace: Path) -> None:
+    for name in ("first", "second"):
+        assert hub("user", "add", name, "--data", name).code == 0
+    whole = (workspace / "second" / "hub.db").read_bytes()
+    (workspace / "first" / "hub.db").write_bytes(b"garbage")
+    for path in (workspace / "second").glob("hub.db*"):
+        path.unlink()
+    (workspace / "second" / "hub.db").write_bytes(whole[:4096] + b"x" * (len(whole) - 4096))
+    for name in ("first", "second"):
+        for words in (("user", "list"), ("check",)):
+            done = hub(*words, "--data", name)
+            assert done.code == 6, done.stderr
+            assert done.stderr.startswith("error: the database of the hub is corrupt")
+            assert f"dlv hub restore DIR --data {name}" in done.stderr
+
+
 def test_a_backup_into_the_hub_itself(hub: Dlv) -> None:
     for folder in ("hub", "hub/objects", "hub/objects/backup"):
         done = hub("backup", folder, "--data", "hub")

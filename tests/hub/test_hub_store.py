@@ -238,6 +238,18 @@ def test_aliases(
         service.delete_alias(opened, "lenet", "production")
 
 
+def test_an_object_that_the_store_has_lost(
+    lived: Repository, other: Repository, hub: RunningHub
+) -> None:
+    _, opened = push(lived, hub, "lenet@1")
+    (ref,) = opened.history.known("lenet")
+    (lost,) = Path(hub.hub.settings.store).rglob(f"{ref.manifest}*")
+    lost.unlink()
+    with pytest.raises(RemoteError, match="failed") as caught:
+        pull(other, remote(other, hub).store)
+    assert "lacks an object" in str(caught.value.why)
+
+
 def test_a_quota(lived: Repository, tmp_path: Path) -> None:
     with running_hub(tmp_path, limits=replace(LIMITS, quota=1000)) as small:
         with pytest.raises(RemoteError, match="no room left"):

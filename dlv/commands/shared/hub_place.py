@@ -25,6 +25,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 DATA, DATABASE, STORE = "DLV_HUB_DATA", "DLV_HUB_DATABASE", "DLV_HUB_STORE"
 EXITS = {
     2: "invalid arguments, or the extra `hub` is not installed",
+    6: "the database is corrupt",
     7: "the database cannot be reached",
 }
 
@@ -87,19 +88,27 @@ def opened(
             )
         durable.make_directory(folder.absolute())
         address = f"sqlite:///{path}"
-    opened_database = open_database(address)
-    try:
-        with _complete_hints(data, database):
+    with _complete_hints(data, database):
+        opened_database = open_database(address)
+        try:
             yield opened_database
-    finally:
-        opened_database.close()
+        finally:
+            opened_database.close()
 
 
 @contextmanager
 def _complete_hints(*place: str | None) -> Iterator[None]:
     """Let commands in hints name the same hub as the command that failed."""
+    import sqlalchemy as sa
+
+    import dlv.hub.server.database as databases
+
     try:
         yield
+    except sa.exc.DatabaseError as error:
+        if not databases.is_corrupt(error):
+            raise
+        raise databases.corrupt(error) from error
     except DlvError as error:
         error.hint = error.hint and completed(error.hint, *place)
         raise
@@ -150,9 +159,9 @@ def opened_hub(
             f"no hub in {folder}", hint=f"to begin one: dlv hub user add NAME --data {folder}"
         )
     settings = Settings(database=address, store=objects, data=folder, url="http://localhost")
-    hub = hubs.Hub(settings, call.environ)
-    try:
-        with _complete_hints(data, database, store):
+    with _complete_hints(data, database, store):
+        hub = hubs.Hub(settings, call.environ)
+        try:
             yield hub
-    finally:
-        hub.close()
+        finally:
+            hub.close()

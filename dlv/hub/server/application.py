@@ -39,6 +39,7 @@ from dlv.hub.server.hub import Hub
 from dlv.hub.server.limiting import Limiter
 from dlv.hub.server.metrics import Metrics
 from dlv.hub.server.refusal import Refused, not_found
+from dlv.hub.stores.interface import MissingObject
 
 _STATUS: Sequence[tuple[type[DlvError], int]] = (
     (UsageError, 422), (NotFound, 404), (Conflict, 409), (Damaged, 422), (UnsafeInput, 422),
@@ -177,6 +178,9 @@ class Application:
         if isinstance(error, (sa.exc.OperationalError, sa.exc.TimeoutError)):
             busy = DlvError("the database of the hub is busy or restarting", hint="try again")
             return _error(503, busy, {"Retry-After": str(WAIT)})
+        if isinstance(error, MissingObject):
+            lost = DlvError("the store of the hub lacks an object", why=error.key)
+            return _error(500, lost)
         return _error(500, DlvError("internal error of the hub", why=f"request {request_id}"))
 
     async def _streamed(self, route: Route, call: Exchange) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from dlv.dataclass import dataclass
-from dlv.errors import Conflict, NewerFormat, RemoteError, UsageError
+from dlv.errors import Conflict, Damaged, NewerFormat, RemoteError, UsageError
 from dlv.hub.server import tables
 
 POOL = 24  # connections of one process
@@ -111,12 +112,27 @@ def open_database(url: str, *, migrate: bool = True) -> HubDatabase:
         except BaseException:
             database.close()
             raise
-    except (sa.exc.OperationalError, ModuleNotFoundError) as error:
+    except (sa.exc.DatabaseError, ModuleNotFoundError) as error:
+        if is_corrupt(error):
+            raise corrupt(error) from error
         why = str(getattr(error, "orig", error)).strip().partition("\n")[0]
         raise RemoteError(
             f"cannot open the database {address.render_as_string(hide_password=True)}", why=why
         ) from error
     return database
+
+
+def is_corrupt(error: Exception) -> bool:
+    """Whether SQLite says that its file is damaged; it has no class of its own for that."""
+    return type(getattr(error, "orig", None)) is sqlite3.DatabaseError
+
+
+def corrupt(error: Exception) -> Damaged:
+    return Damaged(
+        "the database of the hub is corrupt",
+        why=str(getattr(error, "orig", error)),
+        hint="move it away, and restore a backup: dlv hub restore DIR",
+    )
 
 
 def _engine(address: sa.URL) -> sa.Engine:
