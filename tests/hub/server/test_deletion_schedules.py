@@ -215,7 +215,7 @@ def test_the_model_notices_two_deletions_at_once(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the lock, the slower of two deletes what was sent again."""
-    monkeypatch.setattr(objects, "_alone", lambda *_: nullcontext(lambda: None))
+    monkeypatch.setattr(objects, "alone", lambda *_: nullcontext(lambda: None))
     with pytest.raises(AssertionError, match="is needed and was deleted"):
         _many(site, range(5000, 5300))
 
