@@ -96,5 +96,5 @@ def _matches(call: Invocation, catalogue: Repository, where: tuple[str, ...]) ->
     """Return ids of the versions that fulfil all conditions."""
     import dlv.dql.answers as answers
 
-    each = [answers.matching(catalogue, condition, call.environ) for condition in where]
-    return set.intersection(*each)
+    ids = [answers.matching(catalogue, condition, call.environ) for condition in where]
+    return set.intersection(*ids)

@@ -148,12 +148,12 @@ def search(
 
 def _spots(message: str, condition: str) -> list[Spot]:
     """Return where the condition is wrong, as far as the message of the hub says it."""
-    found = re.match(r"condition:(\d{1,6}):(\d{1,6}): ", message)
+    place = re.match(r"condition:(\d{1,6}):(\d{1,6}): ", message)
     lines = condition.split("\n")
-    if found is None or not 0 < int(found[1]) <= len(lines):
+    if place is None or not 0 < int(place[1]) <= len(lines):
         return []
-    line = lines[int(found[1]) - 1]
-    return [Spot(message, line, " " * min(int(found[2]) - 1, len(line)) + "^")]
+    line = lines[int(place[1]) - 1]
+    return [Spot(message, line, " " * min(int(place[2]) - 1, len(line)) + "^")]
 
 
 def _hit(record: Mapping[str, Any]) -> Hit:

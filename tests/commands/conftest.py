@@ -136,14 +136,14 @@ def bounded_demo(
     tmp_path: Path, dlv: Callable[..., Result], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """The models of the demo with bounds in `made`: a copy, since making them takes seconds."""
-    made, template = tmp_path / "made", tmp_path_factory.getbasetemp() / "bounded-demo"
+    repository, template = tmp_path / "made", tmp_path_factory.getbasetemp() / "bounded-demo"
     if not template.exists():
-        assert dlv("demo", made).code == 0
-        assert dlv("-C", made, "archive", "--bounds").code == 0
-        shutil.copytree(made, template, symlinks=True)
+        assert dlv("demo", repository).code == 0
+        assert dlv("-C", repository, "archive", "--bounds").code == 0
+        shutil.copytree(repository, template, symlinks=True)
     else:
-        shutil.copytree(template, made, symlinks=True)
-    return made
+        shutil.copytree(template, repository, symlinks=True)
+    return repository
 
 
 def check_json(result: Result) -> None:

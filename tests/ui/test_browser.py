@@ -263,7 +263,7 @@ def test_no_page_breaks_the_rules_of_accessibility(
         check(watched.page, path, RULES[look])
 
 
-# In dark those of colors, as nothing else changes.
+# All rules in light; in dark only those about colors, since nothing else changes.
 RULES = {
     "light": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]},
     "dark": {"type": "rule", "values": ["color-contrast"]},
@@ -290,7 +290,7 @@ def test_narrow_screens_do_not_scroll_sideways(
 
 
 def check_narrow(page: Any, path: str) -> None:
-    """As it was loaded on a small telephone, and turned into a wider one."""
+    """Check a page that was loaded 360 pixels wide, and then at 390."""
     for width in (360, 390):
         page.set_viewport_size({"width": width, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)

@@ -86,7 +86,7 @@ class Faults(DlvError):
         self.spots = [spot for fault in self.faults for spot in fault.spots]
 
     def move_into(self, condition: str) -> None:
-        """Speak of a condition, as `SyntaxFault.move_into`."""
+        """Point into a condition, as `SyntaxFault.move_into` does."""
         for fault in self.faults:
             fault.move_into(condition)
         Faults.__init__(self, self.faults)

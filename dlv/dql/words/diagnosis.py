@@ -69,7 +69,12 @@ class SyntaxFault(UsageError):
         return [_shown(line.text), " " * _width(before) + "^" * max(_width(marked), 1)]
 
     def move_into(self, condition: str) -> None:
-        """Speak of a condition instead of the query that `query_of` made of it."""
+        """Point into a condition instead of the query that `query_of` made of it.
+
+        A fault of another text, such as that of a saved query, stays where it is.
+        """
+        if self.text != query_of(condition):
+            return
         before = f"{self.line}:{self.column}: "
         self.text, self.start = condition, max(self.start - len(_BEFORE), 0)
         ends = self.start >= len(condition)

@@ -123,7 +123,7 @@ def open_database(url: str, *, migrate: bool = True) -> HubDatabase:
 
 
 def is_corrupt(error: Exception) -> bool:
-    """Whether SQLite says that its file is damaged; it has no class of its own for that."""
+    """Whether SQLite reports a damaged file, for which it has no exception of its own."""
     return type(getattr(error, "orig", None)) is sqlite3.DatabaseError
 
 

@@ -470,6 +470,7 @@ def delete_marked(hub: Hub, place: Place, marked: Collection[tuple[str, str]]) -
 def delete_while_alone(
     hub: Hub, place: Place, marked: Collection[tuple[str, str]], held: Callable[[], None]
 ) -> None:
+    """Delete as `delete_marked`, for a caller that is `alone` already."""
     store, table = hub.store_of(place.uuid), tables.object_
     for kind, hashes in by_kind(marked):
         own = sa.and_(
